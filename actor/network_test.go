@@ -1,0 +1,590 @@
+package actor
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/binary"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestConnectIsIdempotent(t *testing.T) {
+	a, b := pair(t)
+	first := a.livePeer("b")
+	for range 3 {
+		name, err := a.Connect(within(t, 5*time.Second), b.Addr())
+		require.NoError(t, err)
+		require.Equal(t, "b", name)
+		name, err = b.Connect(within(t, 5*time.Second), a.Addr())
+		require.NoError(t, err)
+		require.Equal(t, "a", name)
+	}
+	require.Same(t, first, a.livePeer("b"))
+	require.Len(t, a.Peers(), 1)
+	require.Len(t, b.Peers(), 1)
+}
+
+// Both ends dial at the same time, in all orders: one connection is left, and all
+// dials succeed.
+func TestConnectAtOnce(t *testing.T) {
+	for range 20 {
+		nodes := make([]*Node, 4)
+		for i := range nodes {
+			nodes[i] = startNode(t, Config{})
+		}
+		var wg sync.WaitGroup
+		for _, from := range nodes {
+			for _, to := range nodes {
+				if from == to {
+					continue
+				}
+				wg.Go(func() {
+					name, err := from.Connect(within(t, 10*time.Second), to.Addr())
+					if err != nil || name != to.Name() {
+						t.Errorf("%s to %s: %q, %v", from.Name(), to.Name(), name, err)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		for _, n := range nodes {
+			require.Len(t, n.Peers(), len(nodes)-1)
+			spawn(t, n, "echo", echo)
+		}
+		for _, from := range nodes {
+			for _, to := range nodes {
+				_, err := from.Call(within(t, 5*time.Second), to.Ref("echo"), "x")
+				require.NoError(t, err)
+			}
+		}
+		for _, n := range nodes {
+			require.NoError(t, n.Close())
+		}
+	}
+}
+
+func TestDialWhenNeeded(t *testing.T) {
+	b := startNode(t, Config{Name: "b"})
+	ref := spawn(t, b, "echo", echo)
+	a := startNode(t, Config{Name: "a", Peers: map[string]string{"b": b.Addr()}})
+	require.Empty(t, a.Peers())
+	require.ErrorIs(t, a.TryCast(ref, "x"), ErrNodeDown, "TryCast does not dial")
+	got, err := a.Call(within(t, 5*time.Second), ref, "x")
+	require.NoError(t, err)
+	require.Equal(t, "x", got)
+	// b learned where a is, and dials back when it has to.
+	back := spawn(t, a, "echo", echo)
+	a.livePeer("b").fail(errTest)
+	require.Eventually(t, func() bool {
+		got, err := b.Call(within(t, time.Second), back, "y")
+		return err == nil && got == "y"
+	}, 5*time.Second, time.Millisecond)
+	_, err = a.Call(within(t, time.Second), Ref{Node: "unknown", Name: "x"}, "x")
+	require.ErrorIs(t, err, ErrNodeDown)
+	require.ErrorContains(t, err, "no address")
+	wrong := startNode(t, Config{Name: "c", Peers: map[string]string{"d": b.Addr()}})
+	_, err = wrong.Call(within(t, time.Second), Ref{Node: "d", Name: "x"}, "x")
+	require.ErrorIs(t, err, ErrNodeDown)
+	require.ErrorContains(t, err, "there is b instead of d")
+}
+
+func TestNothingAnswers(t *testing.T) {
+	a := startNode(t, Config{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := l.Addr().String()
+	require.NoError(t, l.Close())
+	_, err = a.Connect(within(t, 5*time.Second), addr)
+	require.ErrorIs(t, err, ErrNodeDown)
+	require.ErrorContains(t, err, addr)
+	for _, bad := range []string{"", "host", "host:port:x", "127.0.0.1:99999"} {
+		_, err = a.Connect(within(t, 5*time.Second), bad)
+		require.Error(t, err, bad)
+	}
+	_, err = a.Connect(within(t, 5*time.Second), a.Addr())
+	require.ErrorIs(t, err, ErrHandshake)
+	require.ErrorContains(t, err, "itself")
+}
+
+func TestHandshakeRefusals(t *testing.T) {
+	b := startNode(t, Config{Name: "b"})
+	for _, c := range []struct {
+		name string
+		conf Config
+		prep func(n *Node)
+		want []string
+	}{
+		{"wrong secret", Config{Secret: "quite another one"}, nil, []string{"secret of b is another"}},
+		{"same name", Config{Name: "b"}, nil, []string{"name b"}},
+		{"wrong version", Config{}, func(n *Node) { n.net.version = 7 }, []string{"version 7 here", "1 there"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := startNode(t, c.conf)
+			if c.prep != nil {
+				c.prep(a)
+			}
+			_, err := a.Connect(within(t, 5*time.Second), b.Addr())
+			require.ErrorIs(t, err, ErrHandshake)
+			for _, part := range c.want {
+				require.ErrorContains(t, err, part)
+			}
+			require.False(t, Retryable(err))
+			_, err = b.Connect(within(t, 5*time.Second), a.Addr())
+			require.ErrorIs(t, err, ErrHandshake)
+			require.Empty(t, b.Peers())
+		})
+	}
+	good := startNode(t, Config{})
+	_, err := good.Connect(within(t, 5*time.Second), b.Addr())
+	require.NoError(t, err, "others are not disturbed")
+}
+
+// authority makes certificates.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+	pool *x509.CertPool
+}
+
+func newAuthority(t *testing.T) *authority {
+	a := &authority{pool: x509.NewCertPool()}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	var err error
+	a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
+	require.NoError(t, err)
+	a.cert, err = x509.ParseCertificate(der)
+	require.NoError(t, err)
+	a.pool.AddCert(a.cert)
+	return a
+}
+
+func (a *authority) config(t *testing.T) *tls.Config {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "node"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	require.NoError(t, err)
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+		RootCAs:      a.pool,
+	}
+}
+
+func TestMutualTLS(t *testing.T) {
+	good, evil := newAuthority(t), newAuthority(t)
+	b := startNode(t, Config{Name: "b", TLS: good.config(t)})
+	ref := spawn(t, b, "echo", echo)
+	a := startNode(t, Config{Name: "a", TLS: good.config(t)})
+	_, err := a.Connect(within(t, 5*time.Second), b.Addr())
+	require.NoError(t, err)
+	for i := range 100 {
+		got, err := a.Call(within(t, 5*time.Second), ref, i)
+		require.NoError(t, err)
+		require.Equal(t, i, got)
+	}
+
+	mixed := evil.config(t)
+	mixed.RootCAs = good.pool // believes b, but b does not believe it
+	distrusting := good.config(t)
+	distrusting.RootCAs = evil.pool
+	for name, conf := range map[string]Config{
+		"certificate of another authority": {TLS: mixed},
+		"other side not trusted":           {TLS: distrusting},
+		"no TLS":                           {Secret: testSecret},
+		"TLS and a secret":                 {TLS: good.config(t), Secret: testSecret},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := startNode(t, conf)
+			_, err := c.Connect(within(t, 2*time.Second), b.Addr())
+			require.Error(t, err)
+			if name != "no TLS" {
+				require.ErrorIs(t, err, ErrHandshake)
+			}
+			require.Empty(t, c.Peers())
+		})
+	}
+	require.Len(t, b.Peers(), 1)
+}
+
+func TestConfigFaults(t *testing.T) {
+	_, err := Start(context.Background(), Config{
+		Name: "Node A", Listen: "0.0.0.0:0", Secret: "short", Heartbeat: time.Second, Suspicion: time.Second,
+		MailboxSize: -1, Peers: map[string]string{"x y": "host"},
+	})
+	for _, part := range []string{
+		`"Node A"`, "not loopback", "Secret has 5 bytes, want at least 8", "Suspicion is 1s", "MailboxSize is -1", `"x y"`, `"host"`,
+	} {
+		require.ErrorContains(t, err, part)
+	}
+	_, err = Start(context.Background(), Config{TLS: &tls.Config{InsecureSkipVerify: true}})
+	for _, part := range []string{"no certificate", "neither ClientCAs nor RootCAs", "InsecureSkipVerify"} {
+		require.ErrorContains(t, err, part)
+	}
+	for _, listen := range []string{"nonsense", "127.0.0.1:nonsense", "192.0.2.1:0"} {
+		_, err = Start(context.Background(), Config{Listen: listen, AllowInsecure: true})
+		require.Error(t, err, listen)
+	}
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err = Start(cancelled, Config{})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestAddressInUse(t *testing.T) {
+	a := startNode(t, Config{})
+	_, err := Start(context.Background(), Config{Listen: a.Addr()})
+	require.ErrorIs(t, err, ErrAddressInUse)
+	require.ErrorContains(t, err, a.Addr())
+}
+
+func TestT3PortReuse(t *testing.T) {
+	hosts := []string{"127.0.0.1", "localhost"}
+	if l, err := net.Listen("tcp", "[::1]:0"); err == nil {
+		require.NoError(t, l.Close())
+		hosts = append(hosts, "::1")
+	}
+	if name, err := os.Hostname(); err == nil {
+		if _, err := net.LookupHost(name); err == nil {
+			hosts = append(hosts, name)
+		}
+	}
+	for _, host := range hosts {
+		t.Run(host, func(t *testing.T) {
+			listen := net.JoinHostPort(host, "0")
+			for range 10 {
+				n, err := Start(within(t, 5*time.Second), Config{Name: "server", Listen: listen, Secret: testSecret, AllowInsecure: true})
+				require.NoError(t, err)
+				_, port, err := net.SplitHostPort(n.Addr())
+				require.NoError(t, err)
+				require.NotEqual(t, "0", port)
+				listen = net.JoinHostPort(host, port) // from now on the same
+				ref := spawn(t, n, "echo", echo)
+				client := startNode(t, Config{Name: "client"})
+				_, err = client.Connect(within(t, 5*time.Second), listen)
+				require.NoError(t, err)
+				got, err := client.Call(within(t, 5*time.Second), ref, "x")
+				require.NoError(t, err)
+				require.Equal(t, "x", got)
+				require.NoError(t, n.Close())
+				require.NoError(t, client.Close())
+			}
+		})
+	}
+}
+
+// garbage sends bytes to a node and waits until it hangs up.
+func garbage(t *testing.T, addr string, data []byte) {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer c.Close()
+	_, _ = c.Write(data) // it may hang up before all is written
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
+	_, err = io.Copy(io.Discard, c)
+	if ne, ok := err.(net.Error); ok {
+		require.False(t, ne.Timeout(), "the node did not hang up")
+	}
+}
+
+func TestGarbageOnThePort(t *testing.T) {
+	a, b := pair(t)
+	ref := spawn(t, b, "echo", echo)
+	long := make([]byte, 1<<16)
+	_, _ = rand.Read(long)
+	for _, data := range [][]byte{
+		[]byte("GET / HTTP/1.1\r\n\r\n"),
+		{},
+		{0, 0},
+		{255, 255, 1, 2, 3},
+		long,
+		append([]byte{10, 0}, "eps\x01\x01\x00zzzz"...), append([]byte{10, 0}, "eps\x01\x09\x00zzzz"...),
+	} {
+		garbage(t, b.Addr(), data)
+		got, err := a.Call(within(t, 5*time.Second), ref, "x")
+		require.NoError(t, err)
+		require.Equal(t, "x", got)
+	}
+}
+
+// A crowd that says nothing holds up neither the connected nor, once it has been
+// thrown out, a newcomer.
+func TestSlowloris(t *testing.T) {
+	a, b := pair(t)
+	ref := spawn(t, b, "echo", echo)
+	for range maxAccepting + 20 {
+		c, err := net.Dial("tcp", b.Addr())
+		require.NoError(t, err)
+		defer c.Close()
+	}
+	begin := time.Now()
+	for i := range 100 {
+		_, err := a.Call(within(t, 5*time.Second), ref, i)
+		require.NoError(t, err)
+	}
+	newcomer := startNode(t, Config{})
+	_, err := newcomer.Connect(within(t, 10*time.Second), b.Addr())
+	require.NoError(t, err)
+	require.Less(t, time.Since(begin), handshakeTimeout+3*time.Second)
+}
+
+// Bad frames from an authenticated peer end the connection with a typed error; the
+// node and its other connections go on.
+func TestBadFrames(t *testing.T) {
+	oversize := binary.LittleEndian.AppendUint32(nil, maxFrame+1)
+	oversize = append(oversize, byte(kindCast))
+	for name, frame := range map[string][]byte{
+		"oversize":     oversize,
+		"huge":         {255, 255, 255, 255, byte(kindCall)},
+		"empty":        {0, 0, 0, 0, 0},
+		"unknown kind": {1, 0, 0, 0, 99},
+		"short cast":   {3, 0, 0, 0, byte(kindCast), 200, 1},
+		"short flow":   {2, 0, 0, 0, byte(kindOpen), 9},
+		"probe":        {2, 0, 0, 0, byte(kindPing), 0x80},
+	} {
+		t.Run(name, func(t *testing.T) {
+			down := make(chan error, 2)
+			b := startNode(t, Config{Name: "b", Observe: Observer{PeerDown: func(_ string, err error) { down <- err }}})
+			a := startNode(t, Config{Name: "a"})
+			c := startNode(t, Config{Name: "c"})
+			for _, n := range []*Node{a, c} {
+				_, err := n.Connect(within(t, 5*time.Second), b.Addr())
+				require.NoError(t, err)
+			}
+			require.Eventually(t, func() bool { return len(b.Peers()) == 2 }, 5*time.Second, time.Millisecond)
+			require.NoError(t, a.livePeer("b").s.Send(frame))
+			err := <-down
+			require.ErrorIs(t, err, ErrNodeDown)
+			require.ErrorIs(t, err, ErrBadMessage)
+			ref := spawn(t, b, "echo", echo)
+			_, err = c.Call(within(t, 5*time.Second), ref, "x")
+			require.NoError(t, err)
+		})
+	}
+}
+
+func TestBadPayload(t *testing.T) {
+	a, b := pair(t)
+	ref := spawn(t, b, "echo", echo)
+	c := a.livePeer("b")
+	id, pc := a.calls.add(c)
+	defer a.calls.drop(id, pc)
+	e := a.encs.get()
+	e.begin(kindCall)
+	e.uint(id)
+	e.uint(0)
+	e.uint(1_000_000)
+	e.name(ref.Name)
+	e.name("")
+	e.name("test.message")
+	e.b = append(e.b, 0xdd, 0xff, 0xff, 0xff, 0xff) // an array of 4 G elements
+	require.NoError(t, c.send(e.finish()))
+	_, err := pc.wait(within(t, 5*time.Second))
+	require.ErrorIs(t, err, ErrBadMessage)
+	_, err = a.Call(within(t, 5*time.Second), ref, "x")
+	require.NoError(t, err, "the connection lives")
+}
+
+// A peer that casts without credit is cut off before it fills the memory.
+func TestCastsWithoutCredit(t *testing.T) {
+	down := make(chan error, 1)
+	b := startNode(t, Config{Name: "b", Observe: Observer{PeerDown: func(_ string, err error) { down <- err }}})
+	a := startNode(t, Config{Name: "a"})
+	_, err := a.Connect(within(t, 5*time.Second), b.Addr())
+	require.NoError(t, err)
+	gate := make(chan struct{})
+	defer close(gate)
+	ref := spawn(t, b, "gate", func(*Context, any) error { <-gate; return nil })
+	require.NoError(t, a.Cast(within(t, 5*time.Second), ref, "x"))
+	e := a.encs.get()
+	e.begin(kindCast)
+	e.name(ref.Name)
+	e.name("")
+	e.name("") // nil
+	frame := e.finish()
+	c := a.livePeer("b")
+	sent := 0
+	for c.send(frame) == nil {
+		sent++
+		require.Less(t, sent, 10_000_000)
+	}
+	require.ErrorContains(t, <-down, "credit was given for 8192")
+	require.Less(t, b.process("gate").box.count, castWindow+creditSlack+1)
+}
+
+// ownSockets returns the inodes of this process's sockets.
+func ownSockets(t *testing.T) map[string]bool {
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	require.NoError(t, err)
+	inodes := map[string]bool{}
+	for _, fd := range fds {
+		if link, err := os.Readlink(fd); err == nil && strings.HasPrefix(link, "socket:[") {
+			inodes[strings.TrimSuffix(strings.TrimPrefix(link, "socket:["), "]")] = true
+		}
+	}
+	return inodes
+}
+
+// openSockets lists this process's sockets of a protocol as "local remote state".
+func openSockets(t *testing.T, protocol string) []string {
+	own := ownSockets(t)
+	data, err := os.ReadFile("/proc/net/" + protocol)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	var list []string
+	for _, line := range strings.Split(string(data), "\n")[1:] {
+		if f := strings.Fields(line); len(f) > 9 && own[f[9]] {
+			list = append(list, f[1]+" "+f[2]+" "+f[3])
+		}
+	}
+	return list
+}
+
+// Nothing listens but the configured address, and nothing is sent to a host that was
+// not named: there is no UDP socket, and every TCP connection is to 127.0.0.1.
+func TestListensAndTalksOnlyWhereTold(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("reads /proc/net")
+	}
+	a, b := pair(t)
+	ref := spawn(t, b, "echo", echo)
+	for i := range 100 {
+		_, err := a.Call(within(t, 5*time.Second), ref, i)
+		require.NoError(t, err)
+	}
+	want := map[string]bool{}
+	for _, n := range []*Node{a, b} {
+		addr, err := net.ResolveTCPAddr("tcp", n.Addr())
+		require.NoError(t, err)
+		want[hexAddr(addr)] = true
+	}
+	const listen = " 0A"
+	listening := 0
+	for _, s := range openSockets(t, "tcp") {
+		local, rest, _ := strings.Cut(s, " ")
+		if strings.HasSuffix(s, listen) {
+			require.True(t, want[local], "listens on %s", local)
+			listening++
+			continue
+		}
+		require.True(t, strings.HasPrefix(rest, hexAddr(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})[:8]), "talks to %s", rest)
+	}
+	require.Equal(t, 2, listening)
+	for _, protocol := range []string{"tcp6", "udp", "udp6", "raw", "raw6"} {
+		require.Empty(t, openSockets(t, protocol), protocol)
+	}
+	require.Empty(t, a.ergo.LoadedApplications(), "ergo's system application would report to a public host")
+}
+
+func hexAddr(a *net.TCPAddr) string {
+	ip := a.IP.To4()
+	const digits = "0123456789ABCDEF"
+	var s []byte
+	for _, b := range []byte{ip[3], ip[2], ip[1], ip[0]} {
+		s = append(s, digits[b>>4], digits[b&15])
+	}
+	s = append(s, ':')
+	for shift := 12; shift >= 0; shift -= 4 {
+		s = append(s, digits[a.Port>>shift&15])
+	}
+	return string(s)
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	goroutines := runtime.NumGoroutine()
+	fds := countFDs(t)
+	for range 3 {
+		a := startNode(t, Config{Name: "a"})
+		b := startNode(t, Config{Name: "b"})
+		_, err := a.Connect(within(t, 5*time.Second), b.Addr())
+		require.NoError(t, err)
+		var f family
+		_, err = b.Supervise(within(t, 5*time.Second), "sup", SupervisorSpec{Children: []ChildSpec{f.child("x", RestartAlways)}})
+		require.NoError(t, err)
+		w := spawnWatcher(t, a, "watcher", Options{})
+		tell(t, a, "watcher", func(c *Context) error { c.MonitorNode("b"); return c.Monitor(b.Ref("x")) })
+		require.NoError(t, a.Cast(within(t, 5*time.Second), b.Ref("x"), testMessage{Text: "crash"}))
+		require.IsType(t, Down{}, w.expect(t))
+		ref := spawn(t, b, "echo", echo)
+		for range 100 {
+			require.NoError(t, a.Cast(within(t, 5*time.Second), ref, "x"))
+		}
+		_, err = a.Call(within(t, 5*time.Second), ref, "x")
+		require.NoError(t, err)
+		_, _ = a.Call(within(t, 10*time.Millisecond), ref, testMessage{Text: "silent"})
+		require.NoError(t, b.Close())
+		require.NoError(t, b.Close(), "twice")
+		require.NoError(t, a.Shutdown(within(t, 5*time.Second)))
+		_, err = a.Call(within(t, time.Second), ref, "x")
+		require.ErrorIs(t, err, ErrClosed)
+		_, err = a.Call(within(t, time.Second), a.Ref("watcher"), "x")
+		require.ErrorIs(t, err, ErrClosed)
+		_, err = a.Spawn(within(t, time.Second), "late", ActorFunc(echo), Options{})
+		require.ErrorIs(t, err, ErrClosed)
+		_, err = a.Connect(within(t, time.Second), ref.Node+":1")
+		require.Error(t, err)
+	}
+	// Polled here, because Eventually has goroutines of its own.
+	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > goroutines; runtime.Gosched() {
+		if time.Now().After(end) {
+			buf := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines before, %d after:\n%s", goroutines, runtime.NumGoroutine(), buf[:runtime.Stack(buf, true)])
+		}
+	}
+	require.Eventually(t, func() bool { return countFDs(t) <= fds }, 5*time.Second, 5*time.Millisecond, "descriptors are left")
+}
+
+func countFDs(t *testing.T) int {
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("reads /proc/self/fd")
+	}
+	return len(fds)
+}
+
+func TestShutdownNamesWhatIsStuck(t *testing.T) {
+	n, err := Start(context.Background(), Config{})
+	require.NoError(t, err)
+	release := make(chan struct{})
+	entered := make(chan struct{})
+	ref, err := n.Spawn(within(t, 5*time.Second), "stuck", ActorFunc(func(*Context, any) error {
+		close(entered)
+		<-release
+		return nil
+	}), Options{})
+	require.NoError(t, err)
+	require.NoError(t, n.TryCast(ref, "x"))
+	<-entered
+	err = n.Shutdown(within(t, 20*time.Millisecond))
+	require.ErrorContains(t, err, "stuck@")
+	require.ErrorContains(t, err, "still running")
+	close(release)
+}

@@ -1,0 +1,77 @@
+// Package elastic changes the number of parameter servers and the places of the
+// shards while training goes on, as measured load or a caller asks.
+//
+// # Terms
+//
+// A Policy is a pure function from a Snapshot (what was measured, who owns what,
+// what is under way) and a State (dwell times and cooldown) to a Plan: a Decision
+// about the number of servers and the Operators to start now. An operator adds,
+// drains, keeps or removes a server, or moves a shard; Status says where it is in its
+// life. A Controller is the actor that samples a Cluster, plans, carries the
+// operators out, and plans again. A Provider starts and stops the places on which
+// servers run: InProcess in this process, Processes as processes of this host.
+//
+// # Smallest use
+//
+//	provider := elastic.NewInProcess(func(ctx context.Context, id shard.ServerID) (io.Closer, error) {
+//		return ps.StartServer(ctx, ps.ServerConfig{Node: node, ID: id, Coordinator: coordinator.Ref()})
+//	})
+//	admin, err := ps.NewAdmin(node, coordinator.Ref())
+//	...
+//	cluster := elastic.NewCluster(admin, provider)
+//	controller, err := elastic.Start(ctx, node, elastic.Config{Cluster: cluster})
+//	...
+//	err = controller.Scale(ctx, 4) // by hand; without it the load decides
+//
+// # How it decides
+//
+// More servers if any signal is above its upper threshold for Dwell: gradient latency
+// 50 ms, utilization 85 %, synchronization bandwidth 80 Gbps. Fewer if all known
+// signals are below their lower ones (10 ms, 40 %, 20 Gbps) for DwellDown. No change
+// during Cooldown, none while the effect of work in flight is not measured yet, none
+// whose predicted effect would ask for its opposite, none that leaves Min and Max or
+// gives more servers than shards. Measurements that are not (negative, NaN, infinite,
+// a fraction over 1) are dropped, signal by signal. Whenever shards and servers are
+// out of balance, shard.Rebalance says what moves. Every decision has a Reason code
+// and its inputs, and is logged in the form
+//
+//	[ElasticController] Scaled PS: 8→12 Trigger: grad_latency=63ms > threshold=50ms
+//
+// A server that is marked as draining is on its way out, whoever marked it: its
+// shards move away, then it is removed and stopped, unless growth keeps it. One that
+// is down and owns nothing is removed too.
+//
+// # Concurrency
+//
+// A Policy is a value and may be shared. The methods of Controller, InProcess and
+// Processes may be called from any goroutine. At most MaxMoves moves run at once,
+// each operator on a goroutine of its own with a deadline.
+//
+// # Ordering and consistency
+//
+// A plan is made from a sample that was begun after the end of every operator that
+// counts as finished; the others count as in flight, and their moves as done. No
+// shard is moved by two operators at once.
+//
+// # Errors
+//
+// An operator that fails, panics or runs out of time leaves the job serving, is
+// logged with its step and cause, and is left alone for Backoff; the others go on.
+// Scale fails with ErrBounds or ErrSuperseded, providers with ErrServerExists,
+// ErrUnknownServer or ErrProviderClosed.
+//
+// # Limits
+//
+// The history holds Config.MaxDecisions decisions, a decision lists at most 64
+// rejections, Processes runs at most ProcessConfig.MaxProcesses processes and cuts
+// lines of output at 16 KiB. Shards of a server that is down stay where they are: that
+// is failover, not a move. Prediction knows the queue of one server, not the limits of
+// the workers: where these are the bottleneck it errs towards keeping servers.
+//
+// # References
+//
+// Thresholds: the project's founding article. Latency under load: Kleinrock, Queueing
+// Systems 1 (1975), section 3.2. Operators as values with a table of transitions:
+// the placement driver of TiKV. The dwell time of shrinking: the stabilization window
+// of the Kubernetes horizontal pod autoscaler.
+package elastic

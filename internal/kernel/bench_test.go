@@ -1,0 +1,50 @@
+package kernel
+
+import (
+	"fmt"
+	"testing"
+)
+
+// benchSizes are element counts: one that stays in the first-level cache, one chunk
+// of the data plane (1 MiB), and one layer that comes from memory.
+var benchSizes = []int{4 << 10, 256 << 10, 16 << 20}
+
+// BenchmarkKernel reports the bytes of gradient per second; a step also reads and
+// writes weights and slots.
+func BenchmarkKernel(b *testing.B) {
+	p := NewAdam(lr, beta1, beta2, eps, 0, 1) // decay would drive the moments into denormals
+	kernels := []struct {
+		name string
+		run  func(w, g, m, v []float32)
+	}{
+		{"Copy", func(w, g, _, _ []float32) { copy(w, g) }},
+		{"Add", func(w, g, _, _ []float32) { Add(w, g) }},
+		{"Axpy", func(w, g, _, _ []float32) { Axpy(w, 0.5, g) }},
+		{"Scale", func(w, _, _, _ []float32) { Scale(w, 0.5) }},
+		{"Dot", func(w, g, _, _ []float32) { Dot(w, g) }},
+		{"MaxAbs", func(_, g, _, _ []float32) { MaxAbs(g) }},
+		{"AllFinite", func(_, g, _, _ []float32) { AllFinite(g) }},
+		{"SGD", func(w, g, _, _ []float32) { SGD(w, g, lr, 0) }},
+		{"SGDDecay", func(w, g, _, _ []float32) { SGD(w, g, lr, 0.01) }},
+		{"Momentum", func(w, g, v, _ []float32) { Momentum(w, g, v, lr, mu, 0) }},
+		{"Nesterov", func(w, g, v, _ []float32) { Nesterov(w, g, v, lr, mu, 0) }},
+		{"Adagrad", func(w, g, h, _ []float32) { Adagrad(w, g, h, lr, eps, 0) }},
+		{"Adam", func(w, g, m, v []float32) { Adam(w, g, m, v, p) }},
+		{"AdamW", func(w, g, m, v []float32) { AdamW(w, g, m, v, p) }},
+		{"Uniform", func(_, g, _, _ []float32) { Uniform(g, 1, 2, 0, 1) }},
+		{"Normal", func(_, g, _, _ []float32) { Normal(g, 1, 2, 0, 1) }},
+	}
+	for _, k := range kernels {
+		for _, size := range benchSizes {
+			b.Run(fmt.Sprintf("%s/%dKiB", k.name, size*4>>10), func(b *testing.B) {
+				w, g, m, v := make([]float32, size), make([]float32, size), make([]float32, size), make([]float32, size)
+				Uniform(w, 1, 1, 0, 1)
+				Uniform(g, 1, 2, 0, 1)
+				b.SetBytes(int64(size) * 4)
+				for b.Loop() {
+					k.run(w, g, m, v)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,48 @@
+// Package kernel holds the float32 loops that parameter servers and workers
+// spend their time in: vector sums, fused optimizer steps, and initial values.
+//
+// # Terms
+//
+// w is a slice of weights, g the gradient of the same elements, and v, m and h
+// are the optimizer's slots: state of one float32 per weight that starts at
+// zero. A fused step reads gradient and slots once and writes weights and slots
+// in the same pass.
+//
+// # Smallest use
+//
+//	w, g := make([]float32, 4), []float32{1, 2, 3, 4}
+//	kernel.SGD(w, g, 0.1, 0)
+//
+// # Determinism
+//
+// Every element-wise kernel computes an element from that element alone, in
+// float32, with each product rounded before it is added (no fused multiply-add,
+// on any architecture). Applying a kernel to a slice or to any pieces of it gives
+// the same bits, which is what lets a layer be split over servers, sent in chunks
+// and moved without changing the result of training. The reductions [Dot] and
+// [MaxAbs] add in a fixed order that depends on the length only; [Dot] of pieces
+// may differ from [Dot] of the whole in the last bits. The values of [Uniform] and
+// [Normal] are pure functions of seed, stream and absolute element index.
+//
+// The exported functions call twins whose names end in Generic. The twins are
+// the definition of the result: an assembly version must return their bits.
+//
+// # Concurrency, memory, errors
+//
+// Functions keep no state and no reference to their arguments, allocate nothing,
+// and may run at the same time on slices that do not overlap. Arguments of one
+// call may not overlap partly; dst and x may be the same slice. There are no
+// errors: callers pass slices of equal length, and where they do not, the common
+// prefix is processed and nothing beyond it is touched. NaN and infinities
+// propagate as IEEE 754 says.
+//
+// # References
+//
+// SGD, momentum and Nesterov follow the convention of PyTorch's torch.optim.SGD
+// (Sutskever et al., "On the importance of initialization and momentum in deep
+// learning", ICML 2013, with the learning rate outside of the velocity). Adagrad:
+// Duchi, Hazan and Singer, JMLR 12 (2011), section 1.3, diagonal form. Adam: Kingma
+// and Ba, ICLR 2015, algorithm 1. AdamW: Loshchilov and Hutter, ICLR 2019,
+// algorithm 2. Counter-based random values: Steele, Lea and Flood, "Fast splittable
+// pseudorandom number generators", OOPSLA 2014 (SplitMix64).
+package kernel

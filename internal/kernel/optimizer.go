@@ -1,0 +1,86 @@
+package kernel
+
+import "math"
+
+// SGD applies one step of stochastic gradient descent: w -= lr*g. With a
+// weightDecay other than zero the gradient is g + weightDecay*w first (L2). With
+// weightDecay zero the result is exactly w - lr*g, both operations rounded to
+// float32: integers whose sums stay below 2^24 are added without error.
+func SGD(w, g []float32, lr, weightDecay float32) {
+	if weightDecay == 0 {
+		sgdGeneric(w, g, lr)
+		return
+	}
+	sgdDecayGeneric(w, g, lr, weightDecay)
+}
+
+// Momentum applies one step of SGD with heavy-ball momentum as torch.optim.SGD
+// does: v = mu*v + g, then w -= lr*v. Decay is as in [SGD].
+func Momentum(w, g, v []float32, lr, mu, weightDecay float32) {
+	momentumGeneric(w, g, v, lr, mu, weightDecay)
+}
+
+// Nesterov applies one step of SGD with Nesterov momentum as torch.optim.SGD does:
+// v = mu*v + g, then w -= lr*(g + mu*v). Decay is as in [SGD].
+func Nesterov(w, g, v []float32, lr, mu, weightDecay float32) {
+	nesterovGeneric(w, g, v, lr, mu, weightDecay)
+}
+
+// Adagrad applies one step of diagonal Adagrad: h += g*g, then
+// w -= lr*g/(sqrt(h)+eps). Decay is as in [SGD]. With eps zero, an element whose
+// gradients were all zero becomes NaN.
+func Adagrad(w, g, h []float32, lr, eps, weightDecay float32) {
+	adagradGeneric(w, g, h, lr, eps, weightDecay)
+}
+
+// AdamParams holds what one step of [Adam] or [AdamW] needs, ready for use in the
+// inner loop. It is made by [NewAdam] for one step count; its zero value leaves the
+// weights NaN and is of no use.
+type AdamParams struct {
+	// Beta1 and Beta2 are the decay rates of the first and second moment.
+	Beta1, Beta2 float32
+	// Blend1 and Blend2 are 1-Beta1 and 1-Beta2, subtracted in float64.
+	Blend1, Blend2 float32
+	// Eps is added to the root of the second moment.
+	Eps float32
+	// StepSize is lr/(1-Beta1^t).
+	StepSize float32
+	// RootScale is 1/sqrt(1-Beta2^t).
+	RootScale float32
+	// WeightDecay is the L2 coefficient that Adam adds to the gradient.
+	WeightDecay float32
+	// Shrink is lr*weightDecay, the part of each weight that AdamW takes away.
+	Shrink float32
+}
+
+// NewAdam returns the parameters of step t, the first step being 1, for learning
+// rate lr, decay rates beta1 and beta2 in [0, 1), eps above zero, and weightDecay
+// wd. The bias corrections of Kingma and Ba are computed in float64. A t of zero is
+// taken as 1.
+func NewAdam(lr, beta1, beta2, eps, wd float64, t uint64) AdamParams {
+	step := float64(max(t, 1))
+	return AdamParams{
+		Beta1:       float32(beta1),
+		Beta2:       float32(beta2),
+		Blend1:      float32(1 - beta1),
+		Blend2:      float32(1 - beta2),
+		Eps:         float32(eps),
+		StepSize:    float32(lr / (1 - math.Pow(beta1, step))),
+		RootScale:   float32(1 / math.Sqrt(1-math.Pow(beta2, step))),
+		WeightDecay: float32(wd),
+		Shrink:      float32(lr * wd),
+	}
+}
+
+// Adam applies one step of Adam with L2 decay: g += WeightDecay*w, then
+// m = Beta1*m + Blend1*g, v = Beta2*v + Blend2*g*g and
+// w -= StepSize*m/(sqrt(v)*RootScale+Eps). The slice g itself is not changed.
+func Adam(w, g, m, v []float32, p AdamParams) {
+	adamGeneric(w, g, m, v, p)
+}
+
+// AdamW applies one step of Adam with decoupled decay: w -= Shrink*w, then the step
+// of [Adam] with the gradient as it is. Field WeightDecay of p is not used.
+func AdamW(w, g, m, v []float32, p AdamParams) {
+	adamWGeneric(w, g, m, v, p)
+}

@@ -1,0 +1,140 @@
+package stream
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"time"
+)
+
+// ErrClosed is the error of calls on a connection that was closed by this side
+// without another cause.
+var ErrClosed = errors.New("stream: connection closed")
+
+// Config has the limits of a Conn. The zero value has the defaults.
+type Config struct {
+	BufferBytes     int           // size of the read buffer, the bound of Next; default 64 KiB
+	MaxPendingBytes int           // bytes of small sends that may wait behind the write in progress; default 1 MiB
+	WriteTimeout    time.Duration // longest time one write may take, and so the bound of Send; default 10 s
+}
+
+func (c Config) withDefaults() Config {
+	if c.BufferBytes <= 0 {
+		c.BufferBytes = 64 << 10
+	}
+	if c.MaxPendingBytes <= 0 {
+		c.MaxPendingBytes = 1 << 20
+	}
+	if c.WriteTimeout <= 0 {
+		c.WriteTimeout = 10 * time.Second
+	}
+	return c
+}
+
+// layered is a connection on top of another one, such as *tls.Conn.
+type layered interface{ NetConn() net.Conn }
+
+// Conn is one connection. Send, Flush, Close, CloseWithError, Err and Done are safe
+// from any goroutine; Next, ReadFull and Buffered belong to one reader.
+type Conn struct {
+	nc     net.Conn
+	cfg    Config
+	layer  layered // nc, if it is layered
+	direct bool    // the kernel buffers, so a caller may write a lone small send itself
+
+	// write is the write side of the socket, with iov and vec. Whoever gets it writes
+	// all that is pending before its own. It is a mutex for its fairness: one that has
+	// waited for a millisecond goes before those that come later. Lock it before mu;
+	// TryLock and Unlock are fine under mu.
+	write sync.Mutex
+	iov   [maxSlices + 1][]byte
+	vec   net.Buffers
+
+	mu       sync.Mutex
+	space    sync.Cond // signalled when pending was taken, and at the end
+	pending  []byte    // small sends, in order, that no write has taken yet
+	spare    []byte    // the other half of the double buffer
+	roomy    int       // batches in a row that used little of a large buffer
+	writing  bool      // a write is in progress; it looks at pending when it ends
+	queued   int       // large sends on their way to the write side; the next takes pending along
+	lastSend time.Time // end of the last small send
+	err      error
+
+	done chan struct{}
+	wake chan struct{} // wakes the flusher
+
+	buf        []byte // read buffer; unread input is buf[begin:end]
+	begin, end int
+}
+
+// New wraps nc, which belongs to the Conn from then on. It starts one goroutine,
+// which ends when the connection is closed.
+func New(nc net.Conn, cfg Config) *Conn {
+	cfg = cfg.withDefaults()
+	c := &Conn{
+		nc:     nc,
+		cfg:    cfg,
+		direct: nc.LocalAddr().Network() != "pipe", // a write to a net.Pipe lasts until it is read
+		done:   make(chan struct{}),
+		wake:   make(chan struct{}, 1),
+		buf:    make([]byte, cfg.BufferBytes),
+	}
+	c.layer, _ = nc.(layered)
+	c.space.L = &c.mu
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		_ = tcp.SetNoDelay(true) // Go's default; gathering is done here
+	}
+	go c.flusher()
+	return c
+}
+
+// Close closes the connection. Sends that are pending may be lost; Flush comes
+// first if they matter. It is safe to call it twice, and does not block.
+func (c *Conn) Close() error {
+	_ = c.CloseWithError(ErrClosed) // the cause is what others see, not an error of Close
+	return nil
+}
+
+// CloseWithError closes the connection with err as the error of all calls, unless
+// it already has one, and returns the error that it has. A nil err is ErrClosed. It
+// does not block: the farewell of a TLS connection is sent behind it, and only if
+// no write is in progress.
+func (c *Conn) CloseWithError(err error) error {
+	if err == nil {
+		err = ErrClosed
+	}
+	c.mu.Lock()
+	if c.err != nil {
+		defer c.mu.Unlock()
+		return c.err
+	}
+	c.err = err
+	writing := c.writing
+	c.space.Broadcast()
+	close(c.done)
+	c.mu.Unlock()
+
+	switch {
+	case c.layer == nil:
+		_ = c.nc.Close() // the first cause matters, not this
+	case writing:
+		_ = c.layer.NetConn().Close() // ends the write, which closing the layer might wait for
+	default:
+		_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // ends the reader; the flusher closes
+	}
+	return err
+}
+
+// Err returns why the connection ended, or nil while it lives.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Done is closed when the connection ends.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// NetConn returns the wrapped connection, for its addresses, read deadline and TLS
+// state.
+func (c *Conn) NetConn() net.Conn { return c.nc }

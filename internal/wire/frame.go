@@ -1,0 +1,168 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"unsafe"
+)
+
+const (
+	// Version is the version of the frame format. A peer with another version is
+	// refused with ErrVersion.
+	Version = 1
+	// HeaderBytes is the size of an encoded header.
+	HeaderBytes = 80
+	// MaxPayload is the largest payload of a frame in bytes.
+	MaxPayload = 1 << 20
+	magic      = 0x5045
+)
+
+// Errors of Decode and CheckPayload; test with errors.Is.
+var (
+	ErrMagic    = errors.New("wire: not a frame of this protocol")
+	ErrVersion  = errors.New("wire: protocol version not supported")
+	ErrChecksum = errors.New("wire: checksum mismatch")
+	ErrTooLarge = errors.New("wire: payload over the limit")
+	ErrKind     = errors.New("wire: unknown kind of frame")
+)
+
+// Kind says what a frame is.
+type Kind uint8
+
+// The kinds of frames. Requests carry a Request number that their Reply repeats.
+const (
+	Hello     Kind = iota + 1 // server to client, first frame: payload = nonce
+	Auth                      // client to server: payload = proof of the cluster's token
+	Push                      // gradient of a range of one block
+	Assign                    // initial values of one block
+	Pull                      // request for a range of one block
+	Reply                     // answer to any request; Code says which, payload depends
+	Follow                    // source to target: a follower stream of a shard begins
+	BlockMeta                 // follower stream: metadata of the next block
+	Block                     // follower stream: one section (weights or a slot) of a block
+	Forward                   // follower stream: a push or assign that follows a block already sent
+	Seal                      // follower stream: end of stream, payload = push windows
+	kindEnd
+)
+
+// Header is the fixed part of a frame.
+type Header struct {
+	Kind        Kind
+	Code        uint8  // Reply: outcome; Forward: kind of the forwarded frame; Block: section
+	Flags       uint16 // reserved, zero
+	Shard       uint32
+	Request     uint64 // chosen by the requester, unique on its connection
+	Epoch       uint64 // epoch of the shard that the sender believes in
+	Incarnation uint64 // of the pushing worker
+	Seq         uint64 // of the push, per incarnation and shard
+	Floor       uint64 // lowest sequence number that the worker still waits for
+	Clock       uint32 // clock of the worker (BSP)
+	Count       uint32 // elements
+	Offset      uint64 // first element, from the start of the shard
+	Length      uint32 // payload bytes
+	PayloadSum  uint32 // CRC-32C of the payload, zero without payload
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Sum returns the checksum of a payload, over all parts in order.
+func Sum(parts ...[]byte) uint32 {
+	var sum uint32
+	for _, p := range parts {
+		sum = Extend(sum, p)
+	}
+	return sum
+}
+
+// Extend returns the checksum of what sum covers followed by part.
+func Extend(sum uint32, part []byte) uint32 { return crc32.Update(sum, castagnoli, part) }
+
+// Encode writes h to dst, which has room for HeaderBytes.
+func (h *Header) Encode(dst []byte) {
+	_ = dst[HeaderBytes-1]
+	le := binary.LittleEndian
+	le.PutUint16(dst[0:], magic)
+	dst[2] = Version
+	dst[3] = byte(h.Kind)
+	dst[4] = h.Code
+	dst[5] = 0
+	le.PutUint16(dst[6:], h.Flags)
+	le.PutUint32(dst[8:], h.Shard)
+	le.PutUint32(dst[12:], h.Length)
+	le.PutUint64(dst[16:], h.Request)
+	le.PutUint64(dst[24:], h.Epoch)
+	le.PutUint64(dst[32:], h.Incarnation)
+	le.PutUint64(dst[40:], h.Seq)
+	le.PutUint64(dst[48:], h.Offset)
+	le.PutUint32(dst[56:], uint32(h.Seq-h.Floor))
+	le.PutUint32(dst[60:], h.Clock)
+	le.PutUint32(dst[64:], h.Count)
+	le.PutUint32(dst[68:], h.PayloadSum)
+	le.PutUint32(dst[72:], 0)
+	le.PutUint32(dst[76:], crc32.Checksum(dst[:76], castagnoli))
+}
+
+// Decode reads a header from src, which holds at least HeaderBytes. h is valid
+// only when the error is nil.
+func (h *Header) Decode(src []byte) error {
+	_ = src[HeaderBytes-1]
+	le := binary.LittleEndian
+	switch {
+	case le.Uint16(src[0:]) != magic:
+		return ErrMagic
+	case src[2] != Version:
+		return fmt.Errorf("%w: %d, this side speaks %d", ErrVersion, src[2], Version)
+	case le.Uint32(src[76:]) != crc32.Checksum(src[:76], castagnoli):
+		return fmt.Errorf("%w: header", ErrChecksum)
+	}
+	h.Kind = Kind(src[3])
+	h.Code = src[4]
+	h.Flags = le.Uint16(src[6:])
+	h.Shard = le.Uint32(src[8:])
+	h.Length = le.Uint32(src[12:])
+	h.Request = le.Uint64(src[16:])
+	h.Epoch = le.Uint64(src[24:])
+	h.Incarnation = le.Uint64(src[32:])
+	h.Seq = le.Uint64(src[40:])
+	h.Offset = le.Uint64(src[48:])
+	h.Floor = h.Seq - uint64(le.Uint32(src[56:]))
+	h.Clock = le.Uint32(src[60:])
+	h.Count = le.Uint32(src[64:])
+	h.PayloadSum = le.Uint32(src[68:])
+	if h.Kind == 0 || h.Kind >= kindEnd {
+		return fmt.Errorf("%w: %d", ErrKind, h.Kind)
+	}
+	if h.Length > MaxPayload {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, h.Length, MaxPayload)
+	}
+	return nil
+}
+
+// CheckPayload compares the payload, given in parts, with the header's checksum.
+func (h *Header) CheckPayload(parts ...[]byte) error {
+	if Sum(parts...) != h.PayloadSum {
+		return h.ChecksumError()
+	}
+	return nil
+}
+
+// ChecksumError is the error of a payload whose checksum is not PayloadSum.
+func (h *Header) ChecksumError() error {
+	return fmt.Errorf("%w: payload of %d bytes, kind %d, shard %d", ErrChecksum, h.Length, h.Kind, h.Shard)
+}
+
+// Bytes views float32 values as the bytes that travel. All supported platforms are
+// little endian; LittleEndian tells.
+func Bytes(x []float32) []byte {
+	if len(x) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+}
+
+// LittleEndian reports whether this machine stores numbers as the format does.
+func LittleEndian() bool {
+	return binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+}

@@ -1,0 +1,214 @@
+package ps
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// Status is what the coordinator knows. A remote one comes in pages; Admin.Status
+// puts them together.
+type Status struct {
+	Uptime  time.Duration // of the coordinator
+	Clock   uint32        // open clock
+	Map     shard.Map
+	Shards  int // in total
+	Servers []ServerStatus
+	Workers []WorkerStatus // at most 128 of them
+	Members int            // workers in total
+	// NumServers is how many servers there are in total.
+	NumServers int
+	Moves      []MoveReport // the last ones that ended
+}
+
+// ServerStatus is one server.
+type ServerStatus struct {
+	ID       shard.ServerID
+	Node     string
+	Process  string
+	Addr     string
+	Up       bool
+	Draining bool
+	Owned    int   // shards
+	Bytes    int64 // parameters of the shards owned, without optimizer state
+	Load     ServerLoad
+	Latency  LatencySummary // of pushes, the worst of all workers; zero Count: unknown
+	RTT      time.Duration  // of probes between the nodes; 0: same node or unknown
+}
+
+// WorkerStatus is one member.
+type WorkerStatus struct {
+	Name               string
+	Incarnation        uint64
+	Observer           bool
+	Clock              uint32
+	PushesSent         uint64
+	PushesAcknowledged uint64
+}
+
+const (
+	statusWorkers = 128
+	statusMoves   = 32
+	statusShards  = 256
+)
+
+func (c *Coordinator) status(m statusRequest) Status {
+	_, version := c.places.page(0, 0)
+	st := Status{
+		Uptime: time.Since(c.started), Clock: c.clocks.open(), Shards: len(c.shards), Members: len(c.clocks.members),
+		Map: shard.Map{Version: version},
+	}
+	switch {
+	case m.Shards:
+		st.Map.Assignments, st.Map.Version = c.places.page(m.First, statusShards)
+		return st
+	case m.First > 0:
+		st.Servers = c.serverStatus(m.First)
+		return st
+	}
+	for _, inc := range slices.Sorted(maps.Keys(c.members)) {
+		p := c.members[inc]
+		if len(st.Workers) < statusWorkers {
+			st.Workers = append(st.Workers, WorkerStatus{
+				Name: p.name, Incarnation: inc, Observer: p.observer, Clock: c.clockOf(inc),
+				PushesSent: p.load.PushesSent, PushesAcknowledged: p.load.PushesAcknowledged,
+			})
+		}
+	}
+	st.Servers = c.serverStatus(0)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st.NumServers = len(c.servers)
+	for _, k := range c.moves[max(0, len(c.moves)-statusMoves):] {
+		st.Moves = append(st.Moves, k.report)
+	}
+	return st
+}
+
+// serverStatus is one page of servers, in order of their IDs.
+func (c *Coordinator) serverStatus(first int) []ServerStatus {
+	worst := c.latencies()
+	owners := c.places.owners()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ids := slices.Sorted(maps.Keys(c.servers))
+	var rows []ServerStatus
+	for _, id := range ids[min(first, len(ids)):min(first+serversPerPage, len(ids))] {
+		s := c.servers[id]
+		row := ServerStatus{
+			ID: id, Node: s.info.Node, Process: s.info.Process, Addr: s.info.Addr, Up: s.up, Draining: s.draining,
+			Load: s.load, Latency: worst[id],
+		}
+		row.RTT, _ = c.cfg.Node.RTT(s.info.Node)
+		for _, shardID := range owners.Of(id) {
+			row.Owned++
+			row.Bytes += c.shards[shardID].Bytes()
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// latencies is the worst push latency per server over all workers.
+func (c *Coordinator) latencies() map[shard.ServerID]LatencySummary {
+	worst := map[shard.ServerID]LatencySummary{}
+	for _, p := range c.members {
+		for _, l := range p.load.Servers {
+			w := worst[l.Server]
+			worst[l.Server] = LatencySummary{
+				Server: l.Server, P50: max(w.P50, l.P50), P99: max(w.P99, l.P99), Count: w.Count + l.Count,
+			}
+		}
+	}
+	return worst
+}
+
+// Admin asks a coordinator for its state and for changes. It is safe from any
+// goroutine; every call blocks until ctx ends at the latest.
+type Admin struct {
+	node        *actor.Node
+	coordinator actor.Ref
+}
+
+// NewAdmin returns an Admin that asks the given coordinator from the given node.
+func NewAdmin(n *actor.Node, coordinator actor.Ref) (*Admin, error) {
+	if err := register(n); err != nil {
+		return nil, err
+	}
+	return &Admin{node: n, coordinator: coordinator}, nil
+}
+
+// Job returns what is trained.
+func (a *Admin) Job(ctx context.Context) (Job, error) { return describe(ctx, a.node, a.coordinator) }
+
+// Shards returns the shards of the job, in order of their IDs.
+func (a *Admin) Shards(ctx context.Context) ([]shard.Shard, error) {
+	job, err := a.Job(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return job.partition()
+}
+
+// Status returns the state of the job. Loads and latencies are those of the last
+// reports.
+func (a *Admin) Status(ctx context.Context) (Status, error) {
+	st, err := request[Status](ctx, a.node, a.coordinator, statusRequest{})
+	for err == nil && len(st.Servers) < st.NumServers {
+		var next Status
+		next, err = request[Status](ctx, a.node, a.coordinator, statusRequest{First: len(st.Servers)})
+		if len(next.Servers) == 0 {
+			break
+		}
+		st.Servers = append(st.Servers, next.Servers...)
+	}
+	for err == nil && len(st.Map.Assignments) < st.Shards {
+		var next Status
+		next, err = request[Status](ctx, a.node, a.coordinator, statusRequest{Shards: true, First: len(st.Map.Assignments)})
+		if len(next.Map.Assignments) == 0 {
+			break
+		}
+		st.Map.Assignments = append(st.Map.Assignments, next.Map.Assignments...)
+		st.Map.Version = max(st.Map.Version, next.Map.Version)
+	}
+	if err != nil {
+		return Status{}, fmt.Errorf("ps: status: %w", err)
+	}
+	return st, nil
+}
+
+// Load asks a server itself for its load and counters of this moment.
+func (a *Admin) Load(ctx context.Context, s ServerStatus) (ServerLoad, error) {
+	if s.Node != a.node.Name() {
+		if err := a.node.AddPeer(s.Node, s.Addr); err != nil {
+			return ServerLoad{}, err
+		}
+	}
+	return request[ServerLoad](ctx, a.node, actor.Ref{Node: s.Node, Name: s.Process}, loadRequest{})
+}
+
+// Move moves a shard to another server while pushes and pulls go on, and returns
+// when the move has ended, one way or the other: MoveReport.Err tells. An error of
+// Move itself means that nothing was begun (shard.ErrMoveRefused, ErrConflict), or
+// that ctx ended first; then the move goes on.
+func (a *Admin) Move(ctx context.Context, id shard.ID, to shard.ServerID) (MoveReport, error) {
+	return request[MoveReport](ctx, a.node, a.coordinator, moveRequest{Nonce: randomID(), Shard: uint32(id), To: to})
+}
+
+// Drain marks a server as one that gets no shards any more, or takes the mark away.
+// It does not move the shards that the server has.
+func (a *Admin) Drain(ctx context.Context, id shard.ServerID, drain bool) error {
+	_, err := request[done](ctx, a.node, a.coordinator, drainRequest{Server: id, Drain: drain})
+	return err
+}
+
+// Remove makes the coordinator forget a server that owns no shard.
+func (a *Admin) Remove(ctx context.Context, id shard.ServerID) error {
+	_, err := request[done](ctx, a.node, a.coordinator, removeRequest{Server: id})
+	return err
+}

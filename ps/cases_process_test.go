@@ -1,0 +1,233 @@
+package ps_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/shard"
+	"github.com/elasticps/elasticps/shard/store/boltstore"
+)
+
+// Some cases need parties that can be killed or stopped by the operating system:
+// this file runs the test binary again as one of them.
+
+const roleVariable = "ELASTICPS_TEST_ROLE"
+
+// role is what another process is to be.
+type role struct {
+	Kind   string // server, worker or coordinator
+	Name   string // of the node, and of the server or worker
+	Secret string
+	Home   string // node of the coordinator
+	Addr   string // its address; that to listen on for the coordinator itself
+
+	// coordinator
+	Job    ps.Job
+	Bolt   string // file of the store
+	HaltAt shard.EffectKind
+}
+
+// process is a role that runs.
+type process struct {
+	t    testing.TB
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	read io.Closer
+	out  *bufio.Reader
+	gone chan struct{} // closed when it has ended
+}
+
+// start runs a role until the test ends and returns when it is ready.
+func (r role) start(t testing.TB) *process {
+	t.Helper()
+	p := r.launch(t)
+	t.Cleanup(p.end)
+	p.expect("ready")
+	return p
+}
+
+// launch runs a role until end is called.
+func (r role) launch(t testing.TB) *process {
+	t.Helper()
+	text, err := json.Marshal(r)
+	require.NoError(t, err)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestRole$", "-test.timeout=120s")
+	cmd.Env = append(os.Environ(), roleVariable+"="+string(text))
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	reader, writer, err := os.Pipe()
+	require.NoError(t, err)
+	cmd.Stdout, cmd.Stderr = writer, writer
+	require.NoError(t, cmd.Start())
+	_ = writer.Close()
+	p := &process{t: t, cmd: cmd, in: in, read: reader, out: bufio.NewReader(reader), gone: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // how it ended does not matter
+		close(p.gone)
+	}()
+	return p
+}
+
+// end kills the process and frees what belongs to it.
+func (p *process) end() {
+	p.kill()
+	_ = p.in.Close() // broken, probably
+	_ = p.read.Close()
+}
+
+// expect reads one line of the process's output.
+func (p *process) expect(want string) {
+	p.t.Helper()
+	require.Equal(p.t, want, p.line())
+}
+
+func (p *process) line() string {
+	p.t.Helper()
+	text, err := p.out.ReadString('\n')
+	require.NoError(p.t, err, "process: %q", text)
+	return strings.TrimSpace(text)
+}
+
+// tell sends a command and returns the answer.
+func (p *process) tell(command string) string {
+	p.t.Helper()
+	p.send(command)
+	return p.line()
+}
+
+func (p *process) send(command string) {
+	p.t.Helper()
+	_, err := fmt.Fprintln(p.in, command)
+	require.NoError(p.t, err)
+}
+
+// kill ends the process by SIGKILL and waits until it is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // may have ended already
+	<-p.gone
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(s))
+}
+
+// TestRole is not a test: it is the other processes of the tests.
+func TestRole(t *testing.T) {
+	text := os.Getenv(roleVariable)
+	if text == "" {
+		return
+	}
+	var r role
+	err := json.Unmarshal([]byte(text), &r)
+	if err == nil {
+		err = r.run()
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// run ends when the parent closes the standard input.
+func (r role) run() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cfg := actor.Config{Name: r.Name, Secret: r.Secret, Peers: map[string]string{r.Home: r.Addr}}
+	if r.Kind == "coordinator" {
+		cfg.Name, cfg.Listen, cfg.Peers = r.Home, r.Addr, nil
+	}
+	n, err := actor.Start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	coordinator := actor.Ref{Node: r.Home, Name: ps.CoordinatorProcess}
+	switch r.Kind {
+	case "server":
+		if _, err := ps.StartServer(ctx, ps.ServerConfig{Node: n, ID: shard.ServerID(r.Name), Coordinator: coordinator}); err != nil {
+			return err
+		}
+	case "worker":
+		w, err := ps.StartWorker(ctx, ps.ClientConfig{Node: n, Name: r.Name, Coordinator: coordinator})
+		if err != nil {
+			return err
+		}
+		fmt.Println("ready")
+		return r.obey(w)
+	case "coordinator":
+		if err := r.coordinate(ctx, n); err != nil {
+			return err
+		}
+	}
+	fmt.Println("ready")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+func (r role) coordinate(ctx context.Context, n *actor.Node) error {
+	s, err := boltstore.Open(boltstore.Config{Path: r.Bolt, LockTimeout: 10 * time.Second})
+	if err != nil {
+		return err
+	}
+	cfg := ps.CoordinatorConfig{Node: n, Job: r.Job, Store: s, StepTimeout: 2 * time.Second}
+	cfg.Step = func(e shard.Effect) {
+		if e.Kind == r.HaltAt {
+			fmt.Println("halt")
+			select {} // until it is killed
+		}
+	}
+	_, err = ps.StartCoordinator(ctx, cfg)
+	return err
+}
+
+// obey carries out the parent's commands, one a line: "push LAYER N", "tick" and
+// "leave".
+func (r role) obey(w *ps.Worker) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Second)
+	defer cancel()
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		words := strings.Fields(in.Text())
+		var err error
+		switch words[0] {
+		case "push": // answered when it was acknowledged
+			n, _ := strconv.Atoi(words[2])
+			err = w.Push(ctx, words[1], vector(n, -1))
+		case "tick":
+			err = w.Tick(ctx)
+		case "leave":
+			err = w.Leave(ctx)
+		}
+		switch {
+		case err == nil:
+			fmt.Println("ok")
+		case errors.Is(err, ps.ErrNotMember):
+			fmt.Println("not a member")
+		default:
+			fmt.Println("error:", strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
+	}
+	return in.Err()
+}
+
+// process starts a server or worker in a process of its own.
+func (c *cluster) process(kind, name string) *process {
+	c.t.Helper()
+	return role{Kind: kind, Name: name, Secret: c.secret, Home: c.home.Name(), Addr: c.home.Addr()}.start(c.t)
+}

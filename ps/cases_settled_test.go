@@ -1,0 +1,59 @@
+package ps_test
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"testing"
+	"time"
+)
+
+// settled makes a test fail that leaves goroutines, file descriptors or temporary
+// files behind. It must be called before anything that the test cleans up.
+func settled(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	goroutines, files := runtime.NumGoroutine(), openFiles(t)
+	t.Cleanup(func() {
+		deadline := time.Now().Add(10 * time.Second)
+		for {
+			g, f := runtime.NumGoroutine(), openFiles(t)
+			if g <= goroutines && f <= files {
+				break
+			}
+			if time.Now().After(deadline) {
+				var stacks bytes.Buffer
+				_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+				t.Errorf("left over: %d goroutines (began with %d), %d files (began with %d)\n%s", g, goroutines, f, files, stacks.String())
+				break
+			}
+			runtime.Gosched()
+			runtime.GC() // closes nothing that should have been closed: no finalizers here
+			<-time.After(5 * time.Millisecond)
+		}
+		left, err := os.ReadDir(dir)
+		if err != nil || len(left) > 0 {
+			t.Errorf("left over in the temporary folder: %v %v", left, err)
+		}
+	})
+}
+
+// openFiles counts the file descriptors of this process, sockets included.
+func openFiles(t testing.TB) int {
+	d, err := os.Open("/proc/self/fd")
+	if os.IsNotExist(err) {
+		return 0 // not Linux: the goroutines tell
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil && err != io.EOF {
+		t.Fatal(err)
+	}
+	return len(names)
+}

@@ -1,0 +1,339 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/shard"
+	"github.com/elasticps/elasticps/shard/store"
+)
+
+// CoordinatorConfig has what a coordinator needs to start.
+type CoordinatorConfig struct {
+	// Node runs the coordinator's actor. Required; the coordinator does not close it.
+	Node *actor.Node
+	// Job is what is trained. Required.
+	Job Job
+	// Store keeps ownership. Zero: in memory, so that a restarted coordinator knows
+	// nothing. The coordinator does not close it.
+	Store store.Store
+	// MaxMoves is how many moves run at the same time; others wait. Zero: 4.
+	MaxMoves int
+	// StepTimeout bounds each step of a move but the copying. Zero: 5 s.
+	StepTimeout time.Duration
+	// CopyTimeout bounds the copying of a shard. Zero: 5 min.
+	CopyTimeout time.Duration
+	// Logger gets what an operator should know. Zero: nothing is logged.
+	Logger *slog.Logger
+	// Step, if set, is called before each step of a move; it is for tests that stop
+	// a party at a certain point.
+	Step func(shard.Effect)
+}
+
+func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
+	c.Job = c.Job.withDefaults()
+	if c.MaxMoves == 0 {
+		c.MaxMoves = 4
+	}
+	if c.StepTimeout == 0 {
+		c.StepTimeout = 5 * time.Second
+	}
+	if c.CopyTimeout == 0 {
+		c.CopyTimeout = 5 * time.Minute
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c CoordinatorConfig) validate() error {
+	var errs []error
+	if c.Node == nil {
+		errs = append(errs, errors.New("ps: CoordinatorConfig.Node is nil"))
+	}
+	if c.MaxMoves < 0 || c.StepTimeout < 0 || c.CopyTimeout < 0 {
+		errs = append(errs, fmt.Errorf("ps: MaxMoves %d, StepTimeout %v and CopyTimeout %v, must be at least 0", c.MaxMoves, c.StepTimeout, c.CopyTimeout))
+	}
+	return errors.Join(append(errs, c.Job.validate())...)
+}
+
+// CoordinatorProcess is the name of the coordinator's process on its node, for the
+// Ref that servers and workers are given.
+const CoordinatorProcess = "ps/coordinator"
+
+const (
+	reconcileInterval = 100 * time.Millisecond
+	// retainGrace is how long after its start a coordinator takes no worker for
+	// gone that it has not seen: they may still be on their way back to it.
+	retainGrace = 10 * time.Second
+	keptMoves   = 256
+)
+
+// Coordinator is the actor that knows who owns what and who takes part: it places
+// shards, drives moves, and keeps the clocks. It is not on the way of a push or a
+// pull. What must survive it is in the store.
+type Coordinator struct {
+	cfg     CoordinatorConfig
+	log     *slog.Logger
+	ref     actor.Ref
+	shards  []shard.Shard
+	places  *placement
+	started time.Time
+	ctx     context.Context
+	stop    context.CancelCauseFunc
+	running sync.WaitGroup
+	slots   chan struct{} // moves under way
+
+	// Owned by the actor.
+	clocks  clocks
+	members map[uint64]*participant
+	nonces  map[string]uint64
+	gone    map[uint64]bool         // left during retainGrace
+	missing map[uint64]bool         // members of an earlier coordinator that are not back yet
+	heard   map[shard.ServerID]bool // servers that have registered with this coordinator
+	next    uint64                  // incarnation to hand out
+	limit   uint64                  // incarnations below are reserved in the store
+	placing bool
+	claims  map[shard.ID]shard.ServerID // shards created before their record was written
+
+	mu      sync.Mutex // guards what moves share with the actor
+	servers map[shard.ServerID]*serverState
+	moving  map[shard.ID]*underWay
+	moves   []keptMove // the last keptMoves
+}
+
+// participant is a worker or observer.
+type participant struct {
+	name     string
+	ref      actor.Ref
+	nonce    string
+	observer bool
+	load     WorkerLoad
+	tick     *actor.Request // waiting
+}
+
+// serverState is what the coordinator knows of a server.
+type serverState struct {
+	info     serverInfo
+	up       bool
+	draining bool
+	load     ServerLoad
+	lost     map[shard.ID]bool // owned, but the state is gone
+}
+
+// StartCoordinator starts the coordinator of a job. With a store that has seen the
+// job before, it takes over: ownership is read, and moves that were under way are
+// finished or undone.
+func StartCoordinator(ctx context.Context, cfg CoordinatorConfig) (*Coordinator, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	shards, err := cfg.Job.partition()
+	if err != nil {
+		return nil, err
+	}
+	if err := register(cfg.Node); err != nil {
+		return nil, err
+	}
+	c := &Coordinator{
+		cfg: cfg, log: cfg.Logger, shards: shards, started: time.Now(), slots: make(chan struct{}, cfg.MaxMoves),
+		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{}, heard: map[shard.ServerID]bool{},
+		claims:  map[shard.ID]shard.ServerID{},
+		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{},
+	}
+	c.ctx, c.stop = context.WithCancelCause(context.Background())
+	if err := c.load(ctx); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("ps: start coordinator of job %q: %w", cfg.Job.Name, err)
+	}
+	c.ref, err = cfg.Node.Spawn(ctx, CoordinatorProcess, &coordinatorActor{c}, actor.Options{})
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("ps: start coordinator of job %q: %w", cfg.Job.Name, err)
+	}
+	c.resumeMoves()
+	return c, nil
+}
+
+// load reads what an earlier coordinator left in the store.
+func (c *Coordinator) load(ctx context.Context) error {
+	kv := c.cfg.Store
+	if kv == nil {
+		memory, err := store.NewMemory(store.Config{})
+		if err != nil {
+			return err
+		}
+		kv = memory
+	}
+	c.places = newPlacement(kv, c.cfg.Job.Name, len(c.shards))
+	if err := c.places.claim(ctx, c.cfg.Job); err != nil {
+		return err
+	}
+	if err := errors.Join(c.places.load(ctx), c.places.loadServers(ctx)); err != nil {
+		return err
+	}
+	for _, at := range c.places.seen {
+		if at.Node == c.cfg.Node.Name() {
+			continue
+		}
+		if err := c.cfg.Node.AddPeer(at.Node, at.Addr); err != nil {
+			return err
+		}
+	}
+	if err := c.expect(ctx); err != nil {
+		return err
+	}
+	var err error
+	c.next, c.limit, err = c.places.reserve(ctx)
+	return err
+}
+
+// Ref addresses the coordinator.
+func (c *Coordinator) Ref() actor.Ref { return c.ref }
+
+// Close stops the coordinator. Servers and workers go on with the routes that they
+// have and look for it until it is back. It is safe to call it twice.
+func (c *Coordinator) Close() error {
+	c.stop(ErrClosed)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	var err error
+	if !c.ref.IsZero() {
+		err = c.cfg.Node.Stop(ctx, c.ref)
+	}
+	c.running.Wait() // everything under way ends with c.ctx
+	if err != nil && !errors.Is(err, actor.ErrNoProcess) && !errors.Is(err, actor.ErrClosed) {
+		return fmt.Errorf("ps: stop coordinator: %w", err)
+	}
+	return nil
+}
+
+// coordinatorActor is the control side of a Coordinator.
+type coordinatorActor struct{ c *Coordinator }
+
+type reconcileNow struct{}
+
+type placed struct{ err error }
+
+// Started begins the level-triggered work.
+func (a *coordinatorActor) Started(ctx *actor.Context) error {
+	ctx.SendAfter(0, reconcileNow{})
+	return nil
+}
+
+// Receive handles one control message.
+func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
+	c := a.c
+	switch m := msg.(type) {
+	case describeRequest:
+		ctx.Reply(c.describe(m))
+	case routesRequest:
+		ctx.Reply(c.routes(m))
+	case registerRequest:
+		answer(ctx, c.register(ctx, m), registerReply{Job: c.cfg.Job.Name})
+	case serverReport:
+		c.report(m)
+	case joinRequest:
+		reply, err := c.join(ctx, m)
+		answer(ctx, err, reply)
+	case tickRequest:
+		c.tick(ctx, m)
+	case leaveRequest:
+		c.leave(m.Incarnation)
+		ctx.Reply(done{})
+	case workerReport:
+		if p := c.members[m.Incarnation]; p != nil {
+			p.load = m.Load
+		}
+	case statusRequest:
+		ctx.Reply(c.status(m))
+	case drainRequest:
+		answer(ctx, c.drain(m), done{})
+	case removeRequest:
+		answer(ctx, c.remove(m.Server), done{})
+	case moveRequest:
+		c.move(ctx.Request(), m)
+	case routesChanged:
+		for _, p := range c.members {
+			_ = ctx.TryCast(p.ref, m) // without it the worker is redirected
+		}
+	case placed:
+		c.placing = false
+		if m.err != nil {
+			c.log.Warn("placement failed, will be tried again", "err", m.err)
+		}
+	case reconcileNow:
+		c.reconcile(ctx)
+		ctx.SendAfter(reconcileInterval, reconcileNow{})
+	case actor.Down:
+		c.down(m.Ref)
+	}
+	return nil
+}
+
+func answer(ctx *actor.Context, err error, reply any) {
+	switch {
+	case ctx.Request() == nil: // cast instead of called: nobody to tell
+	case err != nil:
+		ctx.Request().Fail(err)
+	default:
+		ctx.Reply(reply)
+	}
+}
+
+// Pages keep a reply within one message.
+const (
+	layersPerPage  = 128
+	shardsPerPage  = 1024
+	serversPerPage = 96
+)
+
+func (c *Coordinator) describe(m describeRequest) describeReply {
+	job := c.cfg.Job
+	layers := job.Model.Layers
+	first := min(max(m.First, 0), len(layers))
+	job.Model.Layers = layers[first:min(first+layersPerPage, len(layers))]
+	job.Optimizers = map[string]Optimizer{}
+	for _, l := range job.Model.Layers {
+		if o, ok := c.cfg.Job.Optimizers[l.Name]; ok {
+			job.Optimizers[l.Name] = o
+		}
+	}
+	return describeReply{Job: job, Layers: len(layers)}
+}
+
+func (c *Coordinator) routes(m routesRequest) routesReply {
+	r := routesReply{Shards: len(c.shards)}
+	if !c.settling() {
+		r.Clock = c.clocks.open()
+	}
+	page, version := c.places.page(m.First, shardsPerPage)
+	r.Version = version
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	index := map[shard.ServerID]uint16{}
+	for i, a := range page {
+		n, known := index[a.Owner]
+		if len(index) == serversPerPage && !known {
+			break // the next page has the rest
+		}
+		if s := c.servers[a.Owner]; !known && s != nil {
+			r.Servers = append(r.Servers, s.info)
+			n = uint16(len(r.Servers))
+			index[a.Owner] = n
+		}
+		r.Owners = append(r.Owners, n)
+		r.Epochs = append(r.Epochs, uint64(a.Epoch))
+		if s := c.servers[a.Owner]; s != nil && s.lost[a.Shard] {
+			r.Lost = append(r.Lost, uint32(max(m.First, 0)+i))
+		}
+	}
+	return r
+}

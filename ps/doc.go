@@ -1,0 +1,64 @@
+// Package ps is the elastic parameter server: servers that hold the shards of a
+// model and apply gradients to them, workers that push and pull, and a coordinator
+// that knows who owns what and moves shards between servers while both go on.
+//
+// # Terms
+//
+// A [Job] is a model, an optimizer and a consistency mode. Its layers are cut into
+// shards (package shard); a shard is a row of blocks of [BlockElems] parameters. A
+// shard has one owner at a time, at an epoch that grows with each change. A push is
+// identified by the worker's incarnation, the shard and a sequence number.
+//
+// # Smallest use
+//
+//	node, _ := actor.Start(ctx, actor.Config{})
+//	coord, _ := ps.StartCoordinator(ctx, ps.CoordinatorConfig{Node: node, Job: job})
+//	server, _ := ps.StartServer(ctx, ps.ServerConfig{Node: node, ID: "ps-0", Coordinator: coord.Ref()})
+//	worker, _ := ps.StartWorker(ctx, ps.ClientConfig{Node: node, Name: "w0", Coordinator: coord.Ref()})
+//	err := worker.Push(ctx, "fc1.weight", grad)
+//	err = worker.Pull(ctx, "fc1.weight", weights)
+//	err = worker.Tick(ctx)
+//
+// # Guarantees
+//
+// A push that returned nil has been applied exactly once, whatever was retried,
+// moved or restarted meanwhile: each shard remembers, in a window bounded by the
+// pushes in flight, which sequence numbers it has applied, and the window moves with
+// the shard. One server at a time may acknowledge pushes of a shard: frames carry
+// the epoch, and a server that is not the owner at that epoch refuses and says who
+// is. A worker's pull sees its own acknowledged pushes (under BSP from the next
+// clock on). A move that fails leaves the shard where it was.
+//
+// Under ASP and SSP a push is applied when it arrives. Under BSP the pushes of one
+// clock are summed in the order of their arrival and applied as one optimizer step
+// when the clock is over; with gradients whose sums are exact (integers below 2^24,
+// for example) the result has the same bits whatever moved.
+//
+// # Concurrency and blocking
+//
+// All exported methods are safe from any goroutine. Calls that wait take a context;
+// without a deadline they use the configured timeout. Slices stay the caller's and
+// are not kept after a call has returned. Within one node a push reads the caller's
+// slice and a pull fills it directly; between processes they travel as frames of
+// internal/wire over a unix socket on the same machine, else over TCP.
+//
+// # Errors
+//
+// Sentinels such as [ErrUnknownLayer] and [ErrUnavailable] say what kind of failure
+// it was, [OpError] where; [Retryable] whether repeating may help. They keep their
+// identity between processes.
+//
+// # Limits
+//
+// A worker has at most shard.WindowSize pushes to one shard outstanding and at most
+// 64 requests on one connection under way; a connection buffers at most one frame
+// of 1 MiB; a follower stream queues at most 32 frames. Not covered yet: replicas,
+// checkpoints, sparse tables.
+//
+// # References
+//
+// M. Li et al., Scaling Distributed Machine Learning with the Parameter Server, OSDI
+// 2014. Q. Ho et al., More Effective Distributed ML via a Stale Synchronous Parallel
+// Parameter Server, NIPS 2013. A. Renz-Wieland et al., Dynamic Parameter Allocation
+// in Parameter Servers, VLDB 2020.
+package ps

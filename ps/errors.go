@@ -1,0 +1,113 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// Errors that callers branch on; test with errors.Is. They keep their identity
+// across nodes.
+var (
+	// ErrUnknownLayer means that the model has no layer of that name.
+	ErrUnknownLayer = errors.New("ps: unknown layer")
+	// ErrLength means that a slice or range does not fit the layer.
+	ErrLength = errors.New("ps: wrong length")
+	// ErrNotInitialized means that a layer declared shard.Assigned was used before
+	// a worker set it.
+	ErrNotInitialized = errors.New("ps: layer not initialized")
+	// ErrNotPlaced means that too few servers have joined to place the layers.
+	ErrNotPlaced = errors.New("ps: layers not placed yet")
+	// ErrNotMember means that the worker is not, or no longer, a member of the job:
+	// it left, or was taken for dead. It may join again with a new worker.
+	ErrNotMember = errors.New("ps: not a member of the job")
+	// ErrUnavailable means that the server could not be reached or could not answer
+	// in time. The operation may be repeated.
+	ErrUnavailable = errors.New("ps: server unavailable")
+	// ErrShardLost means that the only server that had the shard is gone.
+	ErrShardLost = errors.New("ps: shard lost")
+	// ErrClosed means that the client, server or coordinator was closed.
+	ErrClosed = errors.New("ps: closed")
+	// ErrConflict means that another job, model, server or move is in the way.
+	ErrConflict = errors.New("ps: conflict")
+	// ErrRefused means that a server refused a frame that it understood.
+	ErrRefused = errors.New("ps: refused")
+)
+
+// OpError is the error of an operation on a shard. Unwrap gives the first cause.
+type OpError struct {
+	Op     string         // push, pull, assign, move, ...
+	Layer  string         // name of the layer, if known
+	Shard  shard.ID       // shard that failed first
+	Server shard.ServerID // server that was asked last; empty if none was reached
+	Epoch  shard.Epoch    // epoch of the shard as this side knew it
+	Err    error
+}
+
+// Error names what failed, where, and why.
+func (e *OpError) Error() string {
+	return fmt.Sprintf("ps: %s of layer %q: shard %d at epoch %d on server %q: %v", e.Op, e.Layer, e.Shard, e.Epoch, e.Server, e.Err)
+}
+
+// Unwrap returns the first cause.
+func (e *OpError) Unwrap() error { return e.Err }
+
+// Retryable reports whether the same operation may succeed when it is repeated
+// later without changes. A push that failed with a retryable error may have been
+// applied or not; it will not be applied after the error was returned.
+func Retryable(err error) bool {
+	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNotPlaced) ||
+		errors.Is(err, context.DeadlineExceeded) || actor.Retryable(err)
+}
+
+// sentinels keep their identity between nodes under these codes.
+var sentinels = []struct {
+	code string
+	err  error
+}{
+	{"ps.unknown_layer", ErrUnknownLayer},
+	{"ps.length", ErrLength},
+	{"ps.not_initialized", ErrNotInitialized},
+	{"ps.not_placed", ErrNotPlaced},
+	{"ps.not_member", ErrNotMember},
+	{"ps.unavailable", ErrUnavailable},
+	{"ps.shard_lost", ErrShardLost},
+	{"ps.closed", ErrClosed},
+	{"ps.conflict", ErrConflict},
+	{"ps.refused", ErrRefused},
+	{"ps.returning", errReturning},
+	{"shard.refused", shard.ErrRefused},
+	{"shard.move_refused", shard.ErrMoveRefused},
+}
+
+// code is the outcome of a data plane request as it travels in a reply.
+type code uint8
+
+const (
+	codeOK             code = iota // done; a repeated push that was applied before is OK too
+	codeMoved                      // not the owner: payload = owner, header = its epoch
+	codeRetry                      // not now (frozen, not active yet): ask again
+	codeNotInitialized             // Assigned layer without values
+	codeLength                     // range or payload does not fit the shard
+	codeStaleClock                 // BSP: the clock of the push is over
+	codeStale                      // sequence number below the worker's own floor
+	codeTooFar                     // more than shard.WindowSize pushes outstanding
+	codeFenced                     // the incarnation is no longer a member
+	codeUnknownShard               // this server does not have the shard
+	codeRefused                    // anything else; payload = text
+	codeEnd
+)
+
+// codeErrors has the error that a client returns for a final code.
+var codeErrors = [codeEnd]error{
+	codeNotInitialized: ErrNotInitialized,
+	codeLength:         ErrLength,
+	codeStaleClock:     fmt.Errorf("%w: its clock is over", ErrNotMember),
+	codeStale:          fmt.Errorf("%w: sequence number given up", ErrRefused),
+	codeTooFar:         fmt.Errorf("%w: over %d pushes outstanding", ErrRefused, shard.WindowSize),
+	codeFenced:         ErrNotMember,
+	codeRefused:        ErrRefused,
+}

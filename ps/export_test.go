@@ -1,0 +1,39 @@
+package ps
+
+import "github.com/elasticps/elasticps/shard"
+
+// What the tests of package ps_test need to see or to set. None of it is part of
+// the package.
+
+// Token is the secret of the server's data plane, for tests that speak the protocol
+// by hand.
+func (s *Server) Token() []byte { return s.token }
+
+// Proof is the handshake's proof, for the same tests.
+func Proof(token []byte, side string, a, b []byte) []byte { return proof(token, side, a, b) }
+
+// WindowBytes is the size of all push windows that the server keeps, encoded.
+func (s *Server) WindowBytes() int {
+	n := 0
+	for _, r := range s.all() {
+		r.mu.Lock()
+		n += r.windows.EncodedLen()
+		r.mu.Unlock()
+	}
+	return n
+}
+
+// Route is the owner and epoch that a client believes in.
+func (c *Client) Route(id shard.ID) (shard.ServerID, shard.Epoch) {
+	c.routes.mu.RLock()
+	defer c.routes.mu.RUnlock()
+	return c.routes.owners[id].server, c.routes.owners[id].epoch
+}
+
+// Rewind gives a client an old routing table, as if every announcement since had
+// been lost.
+func (c *Client) Rewind(id shard.ID, server shard.ServerID, epoch shard.Epoch) {
+	c.routes.mu.Lock()
+	defer c.routes.mu.Unlock()
+	c.routes.owners[id] = owner{server, epoch}
+}

@@ -1,0 +1,117 @@
+package ps
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/elasticps/elasticps/shard"
+)
+
+// Mode says when an update becomes visible and how far workers may drift apart.
+type Mode uint8
+
+// The consistency modes.
+const (
+	// ASP applies each push when it arrives; nobody waits for anybody.
+	ASP Mode = iota
+	// BSP sums the pushes of one clock and applies them as one optimizer step when
+	// every member has ticked. A pull sees all updates of earlier clocks and none of
+	// its own: all workers compute on the same parameters.
+	BSP
+	// SSP applies each push when it arrives; Tick holds a worker that would run more
+	// than Staleness clocks ahead of the slowest member (Ho et al., NIPS 2013).
+	SSP
+)
+
+// String returns the field's name of the mode.
+func (m Mode) String() string {
+	names := [...]string{ASP: "ASP", BSP: "BSP", SSP: "SSP"}
+	if int(m) < len(names) {
+		return names[m]
+	}
+	return fmt.Sprintf("mode %d", m)
+}
+
+// Consistency is a mode with its bound. The zero value is ASP.
+type Consistency struct {
+	Mode      Mode
+	Staleness uint32 // SSP only: how many clocks a worker may be ahead of the slowest
+}
+
+// Job describes what is trained. It is fixed while the job lives.
+type Job struct {
+	// Name distinguishes jobs in one coordination store. Default "job".
+	Name string
+	// Model lists the layers. Required.
+	Model shard.Model
+	// Optimizer is applied on the servers. The zero value is not valid.
+	Optimizer Optimizer
+	// Optimizers overrides Optimizer for single layers, by name.
+	Optimizers map[string]Optimizer
+	// Consistency is ASP by default.
+	Consistency Consistency
+	// MaxShardBytes bounds the size of one shard, so how finely load can be spread.
+	// The default is that of shard.PartitionOptions.
+	MaxShardBytes int64
+	// MinServers is how many servers must have joined before the layers are placed.
+	// Default 1.
+	MinServers int
+}
+
+const maxNameBytes = 128
+
+func (j Job) withDefaults() Job {
+	if j.Name == "" {
+		j.Name = "job"
+	}
+	if j.MinServers == 0 {
+		j.MinServers = 1
+	}
+	return j
+}
+
+func (j Job) validate() error {
+	var errs []error
+	if len(j.Name) > maxNameBytes {
+		errs = append(errs, fmt.Errorf("ps: job name of %d bytes, at most %d", len(j.Name), maxNameBytes))
+	}
+	if err := j.Model.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	errs = append(errs, j.Optimizer.validate())
+	for _, name := range slices.Sorted(maps.Keys(j.Optimizers)) {
+		if _, ok := j.Model.Index(name); !ok {
+			errs = append(errs, fmt.Errorf("%w: Optimizers names %q", ErrUnknownLayer, name))
+		}
+		if err := j.Optimizers[name].validate(); err != nil {
+			errs = append(errs, fmt.Errorf("ps: layer %q: %w", name, err))
+		}
+	}
+	if j.Consistency.Mode > SSP {
+		errs = append(errs, fmt.Errorf("ps: consistency %v, have ASP, BSP and SSP", j.Consistency.Mode))
+	}
+	if j.Consistency.Mode != SSP && j.Consistency.Staleness != 0 {
+		errs = append(errs, fmt.Errorf("ps: staleness %d with %v, it belongs to SSP", j.Consistency.Staleness, j.Consistency.Mode))
+	}
+	if j.MaxShardBytes < 0 {
+		errs = append(errs, fmt.Errorf("ps: MaxShardBytes %d, at least 0", j.MaxShardBytes))
+	}
+	if j.MinServers < 0 {
+		errs = append(errs, fmt.Errorf("ps: MinServers %d, at least 0", j.MinServers))
+	}
+	return errors.Join(errs...)
+}
+
+// optimizer is the update rule of a layer.
+func (j Job) optimizer(layer string) Optimizer {
+	if o, ok := j.Optimizers[layer]; ok {
+		return o
+	}
+	return j.Optimizer
+}
+
+func (j Job) partition() ([]shard.Shard, error) {
+	return shard.Partition(j.Model, shard.PartitionOptions{MaxShardBytes: j.MaxShardBytes})
+}

@@ -1,0 +1,339 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// Who takes part: the part of the coordinator that deals with servers and workers
+// coming, going and dying.
+
+const (
+	storeTimeout = 5 * time.Second
+	maxRetained  = 6000
+)
+
+// register takes a server in, new or come back.
+func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
+	n := ctx.Node()
+	if m.Info.Node != n.Name() {
+		if err := n.AddPeer(m.Info.Node, m.Info.Addr); err != nil {
+			return err
+		}
+	}
+	if other := c.info(m.Info.ID); c.isUp(m.Info.ID) && other.Instance != m.Info.Instance {
+		return fmt.Errorf("%w: server %q runs on node %q already", ErrConflict, m.Info.ID, other.Node)
+	}
+	patience, cancel := context.WithTimeout(ctx.Context(), storeTimeout)
+	defer cancel()
+	if err := c.places.remember(patience, m.Info); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.servers[m.Info.ID]
+	if s == nil {
+		s = &serverState{}
+		c.servers[m.Info.ID] = s
+	}
+	c.heard[m.Info.ID] = true
+	if m.Clock > 0 {
+		c.clocks.next = max(c.clocks.next, m.Clock+1)
+	}
+	held := map[shard.ID]bool{}
+	for _, h := range m.Shards {
+		held[shard.ID(h.Shard)] = true
+		if int(h.Shard) < len(c.shards) && c.places.record(shard.ID(h.Shard)).Assignment.Owner == "" {
+			c.claims[shard.ID(h.Shard)] = m.Info.ID
+		}
+	}
+	// The same run of a server loses nothing: a repeated request may only be older
+	// than the shards that were placed there since.
+	if s.info.Instance != m.Info.Instance {
+		s.lost = map[shard.ID]bool{}
+		for _, id := range c.places.owners().Of(m.Info.ID) {
+			if !held[id] {
+				s.lost[id] = true
+				c.log.Error("shard lost: its only server has come back without it", "shard", id, "server", m.Info.ID)
+			}
+		}
+	}
+	s.info, s.up = m.Info, true
+	return ctx.Monitor(actor.Ref{Node: m.Info.Node, Name: m.Info.Process})
+}
+
+func (c *Coordinator) report(m serverReport) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.servers[m.ID]; s != nil && s.info.Instance == m.Instance {
+		s.load = m.Load
+	}
+}
+
+// join takes a worker in. A repeated request gets the same answer; one that comes
+// back to a restarted coordinator keeps its incarnation and clock.
+func (c *Coordinator) join(ctx *actor.Context, m joinRequest) (joinReply, error) {
+	if inc, known := c.nonces[m.Nonce]; known {
+		return joinReply{Incarnation: inc, Clock: c.clockOf(inc)}, nil
+	}
+	inc := m.Incarnation
+	missing := c.missing[inc]
+	switch {
+	case inc != 0 && !m.Observer && c.cfg.Job.clocked() && !missing,
+		inc != 0 && (inc >= c.next || c.gone[inc] || time.Since(c.started) > retainGrace):
+		return joinReply{}, fmt.Errorf("%w: incarnation %d was taken for gone", ErrNotMember, inc)
+	case inc == 0 && !m.Observer && c.settling():
+		return joinReply{}, errReturning
+	case inc == 0:
+		var err error
+		if inc, err = c.newIncarnation(ctx.Context(), !m.Observer); err != nil {
+			return joinReply{}, err
+		}
+	}
+	if err := ctx.Monitor(m.Worker); err != nil {
+		return joinReply{}, err
+	}
+	c.nonces[m.Nonce] = inc
+	c.members[inc] = &participant{name: m.Name, ref: m.Worker, nonce: m.Nonce, observer: m.Observer}
+	if !m.Observer {
+		if missing {
+			c.clocks.comeBack(inc, m.Clock)
+			c.back(inc)
+		}
+		c.clocks.join(inc, m.Clock)
+		c.log.Info("worker joined", "worker", m.Name, "incarnation", inc, "clock", c.clockOf(inc))
+	}
+	return joinReply{Incarnation: inc, Clock: c.clockOf(inc)}, nil
+}
+
+// newIncarnation takes the next number and, for a member whom clocks may wait for,
+// writes that down.
+func (c *Coordinator) newIncarnation(ctx context.Context, member bool) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	if c.next == c.limit {
+		first, limit, err := c.places.reserve(ctx)
+		if err != nil {
+			return 0, err
+		}
+		c.next, c.limit = first, limit
+	}
+	if member && c.cfg.Job.clocked() {
+		if err := c.places.setMember(ctx, c.next, []byte{1}); err != nil {
+			return 0, err
+		}
+	}
+	c.next++
+	return c.next - 1, nil
+}
+
+func (c *Coordinator) clockOf(inc uint64) uint32 {
+	if m, ok := c.clocks.members[inc]; ok {
+		return m.clock
+	}
+	return c.clocks.open()
+}
+
+// tick records the end of a worker's clock and answers everybody whom it releases.
+func (c *Coordinator) tick(ctx *actor.Context, m tickRequest) {
+	p := c.members[m.Incarnation]
+	req := ctx.Request()
+	if c.missing[m.Incarnation] {
+		answer(ctx, errReturning, nil) // its join is on the way
+		return
+	}
+	if p == nil || req == nil {
+		answer(ctx, fmt.Errorf("%w: incarnation %d", ErrNotMember, m.Incarnation), nil)
+		return
+	}
+	p.tick = req // an earlier request of the same clock has been given up
+	released, err := c.clocks.tick(m.Incarnation, m.Clock)
+	if err != nil {
+		p.tick = nil
+		req.Fail(err)
+		return
+	}
+	c.release(released)
+}
+
+func (c *Coordinator) release(incarnations []uint64) {
+	for _, inc := range incarnations {
+		p := c.members[inc]
+		if p == nil || p.tick == nil {
+			continue // it asks again
+		}
+		p.tick.Reply(tickReply{Clock: c.clockOf(inc)})
+		p.tick = nil
+	}
+}
+
+// leave forgets a participant. The others go on without it.
+func (c *Coordinator) leave(inc uint64) {
+	p := c.members[inc]
+	if p == nil && !c.missing[inc] {
+		return
+	}
+	c.forgetMember(inc)
+	if time.Since(c.started) < retainGrace {
+		c.gone[inc] = true // later ones are refused without being remembered
+	}
+	c.back(inc)
+	if p == nil {
+		return
+	}
+	delete(c.members, inc)
+	delete(c.nonces, p.nonce)
+	if p.tick != nil {
+		p.tick.Fail(fmt.Errorf("%w: worker %q has left", ErrNotMember, p.name))
+	}
+	c.release(c.clocks.leave(inc))
+}
+
+// down takes note that a process or its node is gone.
+func (c *Coordinator) down(ref actor.Ref) {
+	for _, inc := range slices.Sorted(maps.Keys(c.members)) {
+		if p := c.members[inc]; p.ref == ref {
+			c.log.Warn("worker is gone", "worker", p.name, "incarnation", inc)
+			c.leave(inc)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, s := range c.servers {
+		if s.info.Node == ref.Node && s.info.Process == ref.Name && s.up {
+			s.up = false
+			c.log.Warn("server is gone", "server", id)
+		}
+	}
+}
+
+// reconcile does what should have been done by now: place what is unplaced, tell
+// servers who is left.
+func (c *Coordinator) reconcile(ctx *actor.Context) {
+	if !c.placing {
+		c.place()
+	}
+	if time.Since(c.started) < retainGrace {
+		return
+	}
+	c.giveUp()
+	clear(c.gone)
+	m := retain{Horizon: c.next - 1, Live: slices.Sorted(maps.Keys(c.members))}
+	if len(m.Live) > maxRetained {
+		return // would not fit a message; the windows have a bound of their own
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.servers {
+		if s.up {
+			_ = ctx.TryCast(actor.Ref{Node: s.info.Node, Name: s.info.Process}, m) // sent again soon
+		}
+	}
+}
+
+// candidates are the servers that may get shards. The caller holds c.mu.
+func (c *Coordinator) candidates() []shard.Server {
+	var out []shard.Server
+	for _, id := range slices.Sorted(maps.Keys(c.servers)) {
+		if s := c.servers[id]; s.up {
+			out = append(out, shard.Server{ID: id, Draining: s.draining})
+		}
+	}
+	return out
+}
+
+// place gives new shards their first owners. A shard's record is written after its
+// server has created it, so that a record never names a server without the shard.
+func (c *Coordinator) place() {
+	free := c.places.unplaced()
+	c.mu.Lock()
+	servers := c.candidates()
+	c.mu.Unlock()
+	up := slices.DeleteFunc(slices.Clone(servers), func(s shard.Server) bool { return s.Draining })
+	if len(free) == 0 || len(up) < c.cfg.Job.MinServers {
+		return
+	}
+	m, err := shard.Assign(c.places.owners(), c.shards, c.known(servers), shard.Shard.Bytes)
+	if err != nil {
+		c.log.Warn("cannot place", "err", err)
+		return
+	}
+	c.placing = true
+	var todo []shard.Assignment
+	for _, id := range free {
+		a, _ := m.Owner(id)
+		if claimed, ok := c.claims[id]; ok {
+			a.Owner = claimed
+		}
+		todo = append(todo, a)
+	}
+	c.running.Go(func() {
+		err := c.create(todo)
+		_ = c.cfg.Node.Cast(c.ctx, c.ref, placed{err}) // fails only when closed
+	})
+}
+
+// known adds the owners that are down, which Assign has to know but must not use.
+func (c *Coordinator) known(servers []shard.Server) []shard.Server {
+	have := map[shard.ServerID]bool{}
+	for _, s := range servers {
+		have[s.ID] = true
+	}
+	for _, a := range c.places.owners().Assignments {
+		if a.Owner != "" && !have[a.Owner] {
+			have[a.Owner] = true
+			servers = append(servers, shard.Server{ID: a.Owner, Draining: true})
+		}
+	}
+	return servers
+}
+
+func (c *Coordinator) create(todo []shard.Assignment) error {
+	var errs []error
+	for _, a := range todo {
+		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.CopyTimeout)
+		_, err := c.order(ctx, a.Owner, command{Kind: kindHost, Shard: uint32(a.Shard), Epoch: uint64(a.Epoch), Timeout: c.cfg.CopyTimeout})
+		if err == nil {
+			err = c.places.swap(ctx, shard.Record{Assignment: a})
+		}
+		cancel()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("shard %d on %q: %w", a.Shard, a.Owner, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Coordinator) drain(m drainRequest) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.servers[m.Server]
+	if s == nil {
+		return fmt.Errorf("%w: unknown server %q", ErrConflict, m.Server)
+	}
+	s.draining = m.Drain
+	return nil
+}
+
+// remove forgets a server that owns nothing and is not about to.
+func (c *Coordinator) remove(id shard.ServerID) error {
+	if owned := len(c.places.owners().Of(id)); owned > 0 {
+		return fmt.Errorf("%w: server %q still owns %d shards", ErrConflict, id, owned)
+	}
+	for _, r := range c.places.pending() {
+		if r.Pending.From == id || r.Pending.To == id {
+			return fmt.Errorf("%w: server %q takes part in a move of shard %d", ErrConflict, id, r.Pending.Shard)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.servers, id)
+	return nil
+}

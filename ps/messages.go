@@ -1,0 +1,252 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// The messages of the control plane. Each is idempotent: it may arrive twice and a
+// repeated one gets the same answer. All fit a frame of the actors' protocol; what
+// could grow beyond it is asked for in pages.
+
+// describeRequest asks for the job and its layers from First on.
+type describeRequest struct{ First int }
+
+type describeReply struct {
+	Job    Job // Model.Layers and Optimizers hold one page
+	Layers int // in total
+}
+
+// routesRequest asks where the shards from First on are.
+type routesRequest struct{ First int }
+
+type routesReply struct {
+	Version uint64
+	Clock   uint32 // open clock of the job: what a reader that is no member may see closed
+	Servers []serverInfo
+	Owners  []uint16 // index into Servers plus one per shard, 0 for none
+	Epochs  []uint64
+	Lost    []uint32 // shards of this page whose state is gone
+	Shards  int      // in total
+}
+
+// serverInfo is how to reach a server.
+type serverInfo struct {
+	ID       shard.ServerID
+	Node     string
+	Process  string
+	Addr     string // of the node, for actors
+	Data     string // TCP address of the data plane, empty for none
+	Local    string // unix socket of the data plane, empty for none
+	Host     string // which machine Local is on
+	Token    []byte
+	Instance string // differs between two runs of a server of the same name
+}
+
+// registerRequest comes from a server at start and whenever it has lost the
+// coordinator.
+type registerRequest struct {
+	Info   serverInfo
+	Shards []hosted
+	Clock  uint32 // BSP: the latest one that the server has seen
+}
+
+type hosted struct {
+	Shard uint32
+	Epoch uint64
+}
+
+type registerReply struct{ Job string }
+
+// serverReport is cast by a server every report interval.
+type serverReport struct {
+	ID       shard.ServerID
+	Instance string
+	Load     ServerLoad
+}
+
+// command tells a server to do one step of a move, or to host a new shard.
+type command struct {
+	Kind    shard.EffectKind // 0: host a new shard
+	Shard   uint32
+	Epoch   uint64
+	Attempt uint64
+	Peer    serverInfo
+	Timeout time.Duration // longest time the step may take
+}
+
+type commandReply struct {
+	Bytes int64 // state of the shard
+}
+
+// retain tells a server which worker incarnations still exist.
+type retain struct {
+	Horizon uint64
+	Live    []uint64
+}
+
+// localRequest is answered with the *Server itself, within one node only.
+type localRequest struct{}
+
+// joinRequest makes a worker a member. Nonce distinguishes two workers of one name;
+// a repeated request has the same. Incarnation and Clock are set when a member
+// comes back to a restarted coordinator.
+type joinRequest struct {
+	Worker      actor.Ref
+	Name        string
+	Nonce       string
+	Observer    bool // reads and writes, but takes no part in the clocks
+	Incarnation uint64
+	Clock       uint32
+}
+
+type joinReply struct {
+	Incarnation uint64
+	Clock       uint32
+}
+
+// tickRequest says that all pushes of Clock are acknowledged. It is answered when
+// the worker may begin the next clock.
+type tickRequest struct {
+	Incarnation uint64
+	Clock       uint32
+}
+
+type tickReply struct{ Clock uint32 }
+
+type leaveRequest struct{ Incarnation uint64 }
+
+// workerReport is cast by a worker every report interval.
+type workerReport struct {
+	Incarnation uint64
+	Load        WorkerLoad
+}
+
+type (
+	statusRequest struct {
+		Shards bool // a page of shards instead of servers
+		First  int
+	}
+	drainRequest struct {
+		Server shard.ServerID
+		Drain  bool
+	}
+	removeRequest struct{ Server shard.ServerID }
+	moveRequest   struct {
+		Nonce string // the same when the request is repeated
+		Shard uint32
+		To    shard.ServerID
+	}
+	loadRequest struct{}
+	// routesChanged is cast to workers after a move; losing it costs one redirect.
+	routesChanged struct {
+		Shard uint32
+		Epoch uint64
+		To    serverInfo
+	}
+	done struct{}
+)
+
+// register makes the messages and errors of this package known to a node.
+func register(n *actor.Node) error {
+	var errs []error
+	for name, m := range map[string]any{
+		"ps.describe": describeRequest{}, "ps.described": describeReply{},
+		"ps.routes": routesRequest{}, "ps.routed": routesReply{}, "ps.routes_changed": routesChanged{},
+		"ps.register": registerRequest{}, "ps.registered": registerReply{}, "ps.server_report": serverReport{},
+		"ps.command": command{}, "ps.commanded": commandReply{}, "ps.retain": retain{},
+		"ps.join": joinRequest{}, "ps.joined": joinReply{}, "ps.tick": tickRequest{}, "ps.ticked": tickReply{},
+		"ps.leave": leaveRequest{}, "ps.worker_report": workerReport{},
+		"ps.status": statusRequest{}, "ps.status_reply": Status{}, "ps.drain": drainRequest{}, "ps.remove": removeRequest{},
+		"ps.move": moveRequest{}, "ps.moved": MoveReport{}, "ps.done": done{}, "ps.load": loadRequest{}, "ps.loaded": ServerLoad{},
+	} {
+		errs = append(errs, n.Register(name, m))
+	}
+	for _, s := range sentinels {
+		errs = append(errs, n.RegisterError(s.code, s.err))
+	}
+	return errors.Join(errs...)
+}
+
+// attemptTimeout is how long one attempt of a control request waits before it is
+// sent again: a lost message costs this long, not the caller's deadline.
+const attemptTimeout = time.Second
+
+// request calls until there is an answer or ctx ends: lost messages, a restarted
+// receiver and a broken connection are all cured by asking again, because every
+// request is idempotent. The error at the deadline names the last cause.
+func request[R any](ctx context.Context, n *actor.Node, to actor.Ref, msg any) (R, error) {
+	return requestWhile[R](ctx, n, to, msg, nil)
+}
+
+// requestWhile is request that gives up with ErrUnavailable when alive says that
+// the receiver is gone.
+func requestWhile[R any](ctx context.Context, n *actor.Node, to actor.Ref, msg any, alive func() bool) (R, error) {
+	var zero R
+	var last error
+	for delay := 5 * time.Millisecond; ; delay = min(2*delay, 200*time.Millisecond) {
+		if alive != nil && !alive() {
+			return zero, errors.Join(fmt.Errorf("%w: %v is gone", ErrUnavailable, to), last)
+		}
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		r, err := actor.Call[R](attempt, n, to, msg)
+		cancel()
+		if err == nil {
+			return r, nil
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		if !askAgain(err) {
+			return zero, err
+		}
+		select {
+		case <-ctx.Done():
+			return zero, fmt.Errorf("%w: no answer from %v: %w", ctx.Err(), to, last)
+		case <-time.After(delay):
+		}
+	}
+}
+
+// rejoinPause is the time between two attempts to come back to the coordinator when
+// it refuses at once.
+const rejoinPause = 100 * time.Millisecond
+
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func askAgain(err error) bool {
+	return actor.Retryable(err) || errors.Is(err, errReturning) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, actor.ErrNoProcess)
+}
+
+// describe fetches the job from the coordinator.
+func describe(ctx context.Context, n *actor.Node, coordinator actor.Ref) (Job, error) {
+	var layers []shard.Layer
+	optimizers := map[string]Optimizer{}
+	for {
+		r, err := request[describeReply](ctx, n, coordinator, describeRequest{First: len(layers)})
+		if err != nil {
+			return Job{}, fmt.Errorf("ps: ask %v for the job: %w", coordinator, err)
+		}
+		layers = append(layers, r.Job.Model.Layers...)
+		maps.Copy(optimizers, r.Job.Optimizers)
+		if len(layers) >= r.Layers || len(r.Job.Model.Layers) == 0 {
+			job := r.Job
+			job.Model.Layers, job.Optimizers = layers, optimizers
+			return job, job.validate()
+		}
+	}
+}

@@ -1,0 +1,308 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/shard"
+	"github.com/elasticps/elasticps/shard/store"
+)
+
+// MoveReport is what became of one move. Freeze is the time in which the shard
+// acknowledged nothing: from the order to freeze until the new owner serves.
+type MoveReport struct {
+	Shard   shard.ID
+	From    shard.ServerID
+	To      shard.ServerID
+	Bytes   int64 // parameters and state
+	Started time.Duration
+	Freeze  time.Duration
+	Total   time.Duration
+	Outcome shard.Outcome
+	Reason  string // why it did not happen
+}
+
+// Err returns nil for a move that happened.
+func (m MoveReport) Err() error {
+	if m.Outcome == shard.Moved {
+		return nil
+	}
+	return fmt.Errorf("ps: move of shard %d from %q to %q: %v: %s", m.Shard, m.From, m.To, m.Outcome, m.Reason)
+}
+
+// underWay is a move that runs, with everybody who waits for its report.
+type underWay struct {
+	nonce   string
+	waiting []*actor.Request
+}
+
+// move begins a move, or joins the one that the same request has begun. It is
+// answered when the move has ended.
+func (c *Coordinator) move(req *actor.Request, m moveRequest) {
+	if req == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.moves {
+		if k.nonce == m.Nonce {
+			req.Reply(k.report) // the answer was lost
+			return
+		}
+	}
+	id := shard.ID(m.Shard)
+	if w := c.moving[id]; w != nil && w.nonce == m.Nonce {
+		w.waiting = append(w.waiting, req)
+		return
+	}
+	mig, effects, err := c.check(id, m.To)
+	if err != nil {
+		req.Fail(err)
+		return
+	}
+	c.run(&underWay{nonce: m.Nonce, waiting: []*actor.Request{req}}, mig, effects)
+}
+
+// check says whether a shard may be moved now. The caller holds c.mu.
+func (c *Coordinator) check(id shard.ID, to shard.ServerID) (shard.Migration, []shard.Effect, error) {
+	owners := c.places.owners()
+	a, _ := owners.Owner(id)
+	proposed := []shard.Move{{Shard: id, From: a.Owner, To: to}}
+	if err := shard.ValidateMoves(owners, c.shards, c.known(c.candidates()), proposed); err != nil {
+		return shard.Migration{}, nil, err
+	}
+	if c.moving[id] != nil || c.places.record(id).Pending != nil {
+		return shard.Migration{}, nil, fmt.Errorf("%w: shard %d has a move under way", ErrConflict, id)
+	}
+	return shard.Begin(a, to)
+}
+
+// run drives a move beside the actor. The caller holds c.mu.
+func (c *Coordinator) run(w *underWay, mig shard.Migration, effects []shard.Effect) {
+	c.moving[mig.Shard] = w
+	c.running.Go(func() {
+		select {
+		case c.slots <- struct{}{}:
+		case <-c.ctx.Done():
+			return
+		}
+		report := c.drive(mig, effects)
+		<-c.slots
+		c.ended(w, report)
+	})
+}
+
+// resumeMoves finishes or undoes what an earlier coordinator left behind.
+func (c *Coordinator) resumeMoves() {
+	for _, r := range c.places.pending() {
+		mig, effects, err := shard.Resume(*r.Pending, r.Assignment)
+		if err != nil {
+			c.log.Error("unfinished move cannot be resumed", "shard", r.Assignment.Shard, "err", err)
+			continue
+		}
+		c.mu.Lock()
+		c.run(&underWay{nonce: randomID()}, mig, effects)
+		c.mu.Unlock()
+	}
+}
+
+// drive performs a move step by step until it has ended.
+func (c *Coordinator) drive(m shard.Migration, effects []shard.Effect) MoveReport {
+	report := MoveReport{Shard: m.Shard, From: m.From, To: m.To, Started: time.Since(c.started)}
+	begin := time.Now()
+	var frozen time.Time
+	for len(effects) > 0 && !m.Done() && c.ctx.Err() == nil {
+		e := effects[0]
+		if c.cfg.Step != nil {
+			c.cfg.Step(e)
+		}
+		if e.Kind == shard.EffectFreeze && frozen.IsZero() {
+			frozen = time.Now()
+		}
+		bytes, ev := c.perform(e)
+		report.Bytes = max(report.Bytes, bytes)
+		switch ev.Kind {
+		case shard.EventActivated, shard.EventThawed, shard.EventRestored:
+			if !frozen.IsZero() {
+				report.Freeze = time.Since(frozen)
+			}
+		}
+		next, more, err := m.Step(ev)
+		if err != nil { // a bug in perform: it does not fit the step
+			c.log.Error("move is stuck", "shard", m.Shard, "step", e.Kind, "err", err)
+			break
+		}
+		m, effects = next, more
+	}
+	report.Total, report.Outcome, report.Reason = time.Since(begin), m.Outcome, m.Reason
+	if m.Outcome != shard.Moved {
+		report.Reason = fmt.Sprintf("%v: %s", m.FailedAt, m.Reason)
+	}
+	return report
+}
+
+// succeeded has the event of an effect that was performed, and the time that it may
+// take: 0 for StepTimeout.
+var succeeded = map[shard.EffectKind]shard.EventKind{
+	shard.EffectPersistPending: shard.EventPersisted,
+	shard.EffectPrepare:        shard.EventPrepared,
+	shard.EffectFollow:         shard.EventFollowed,
+	shard.EffectFreeze:         shard.EventFrozen,
+	shard.EffectCommit:         shard.EventCommitted,
+	shard.EffectActivate:       shard.EventActivated,
+	shard.EffectRelease:        shard.EventReleased,
+	shard.EffectClearPending:   shard.EventCleared,
+	shard.EffectPersistAbort:   shard.EventAbortPersisted,
+	shard.EffectThaw:           shard.EventThawed,
+	shard.EffectDiscard:        shard.EventDiscarded,
+	shard.EffectCommitRestore:  shard.EventRestoreCommitted,
+	shard.EffectRestore:        shard.EventRestored,
+}
+
+// perform does one step and says what came of it.
+func (c *Coordinator) perform(e shard.Effect) (bytes int64, ev shard.Event) {
+	timeout := c.cfg.StepTimeout
+	if e.Kind == shard.EffectFollow {
+		timeout = c.cfg.CopyTimeout
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, timeout)
+	defer cancel()
+	switch {
+	case e.Kind == shard.EffectReadRecord:
+		r, err := c.places.read(ctx, e.Shard)
+		if err != nil {
+			return 0, shard.Event{Kind: shard.EventUnknown, Reason: err.Error()}
+		}
+		return 0, shard.Event{Kind: shard.EventRecord, Record: &r}
+	case e.Record != nil:
+		return 0, storeEvent(e.Kind, c.places.swap(ctx, *e.Record))
+	}
+	reply, err := c.order(ctx, e.Server, command{
+		Kind: e.Kind, Shard: uint32(e.Shard), Epoch: uint64(e.Epoch), Attempt: e.Attempt,
+		Peer: c.info(e.Peer), Timeout: timeout,
+	})
+	if err == nil {
+		c.announce(e)
+		return reply.Bytes, shard.Event{Kind: succeeded[e.Kind]}
+	}
+	return 0, c.serverEvent(e, err)
+}
+
+func storeEvent(kind shard.EffectKind, err error) shard.Event {
+	switch {
+	case err == nil:
+		return shard.Event{Kind: succeeded[kind]}
+	case errors.Is(err, store.ErrConflict):
+		return shard.Event{Kind: shard.EventConflict, Reason: err.Error()}
+	case errors.Is(err, store.ErrLimit), errors.Is(err, shard.ErrRecord):
+		return shard.Event{Kind: shard.EventFailed, Reason: err.Error()}
+	}
+	return shard.Event{Kind: shard.EventUnknown, Reason: err.Error()}
+}
+
+// serverEvent tells a refusal from silence and from death.
+func (c *Coordinator) serverEvent(e shard.Effect, err error) shard.Event {
+	ev := shard.Event{Kind: shard.EventFailed, Reason: err.Error()}
+	if !askAgain(err) && !errors.Is(err, ErrUnavailable) {
+		return ev
+	}
+	ev.Kind = shard.EventTimeout
+	if c.dead(e.Server) {
+		ev.Kind = shard.EventSourceDown
+		if e.Kind == shard.EffectPrepare || e.Kind == shard.EffectActivate || e.Kind == shard.EffectDiscard {
+			ev.Kind = shard.EventTargetDown
+		}
+	}
+	select { // the steps that must succeed are tried until they do
+	case <-time.After(retryPause):
+	case <-c.ctx.Done():
+	}
+	return ev
+}
+
+const retryPause = 20 * time.Millisecond
+
+// dead reports whether a server has ended for certain: its run is over and nothing
+// answers at its node's address any more. Silence alone proves nothing.
+func (c *Coordinator) dead(id shard.ServerID) bool {
+	at := c.places.where(id)
+	if c.isUp(id) || at.Addr == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
+	defer cancel()
+	_, err := c.cfg.Node.Call(ctx, actor.Ref{Node: at.Node, Name: at.Process}, loadRequest{})
+	if errors.Is(err, actor.ErrNoProcess) {
+		return true // the node lives, the server's actor ended after its data plane
+	}
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "tcp", at.Addr)
+	if err == nil {
+		_ = nc.Close() // only the answer mattered
+		return false
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// order sends a command to a server until it answers.
+func (c *Coordinator) order(ctx context.Context, id shard.ServerID, m command) (commandReply, error) {
+	info := c.info(id)
+	if info.Node == "" {
+		return commandReply{}, fmt.Errorf("%w: server %q has not joined", ErrUnavailable, id)
+	}
+	return requestWhile[commandReply](ctx, c.cfg.Node, actor.Ref{Node: info.Node, Name: info.Process}, m, func() bool { return c.isUp(id) })
+}
+
+func (c *Coordinator) info(id shard.ServerID) serverInfo {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.servers[id]; s != nil {
+		return s.info
+	}
+	return serverInfo{ID: id}
+}
+
+func (c *Coordinator) isUp(id shard.ServerID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.servers[id]
+	return s != nil && s.up
+}
+
+// announce tells the workers about a new owner, to save them a redirect.
+func (c *Coordinator) announce(e shard.Effect) {
+	if e.Kind != shard.EffectActivate && e.Kind != shard.EffectRestore {
+		return
+	}
+	_ = c.cfg.Node.TryCast(c.ref, routesChanged{Shard: uint32(e.Shard), Epoch: uint64(e.Epoch), To: c.info(e.Server)}) // the redirect does as well
+}
+
+// keptMove is the report of a move that has ended, for requests that come again.
+type keptMove struct {
+	nonce  string
+	report MoveReport
+}
+
+// ended keeps the report of a move and answers everybody who waits for it.
+func (c *Coordinator) ended(w *underWay, r MoveReport) {
+	if c.ctx.Err() != nil {
+		return // not ended: the next coordinator will go on with it
+	}
+	c.log.Info("move ended", "shard", r.Shard, "from", r.From, "to", r.To, "outcome", r.Outcome,
+		"freeze", r.Freeze, "total", r.Total, "bytes", r.Bytes, "reason", r.Reason)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.moving, r.Shard)
+	c.moves = append(c.moves, keptMove{w.nonce, r})
+	if len(c.moves) > keptMoves {
+		c.moves = c.moves[len(c.moves)-keptMoves:]
+	}
+	for _, req := range w.waiting {
+		req.Reply(r)
+	}
+}

@@ -1,0 +1,268 @@
+package ps
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/elasticps/elasticps/shard"
+	"github.com/elasticps/elasticps/shard/store"
+)
+
+// reserved is how many worker incarnations are taken from the store at a time.
+const reserved = 1024
+
+// placement is who owns what, as the store has it. It is changed by compare-and-swap
+// only; what is in memory is what the last swap or read has shown.
+type placement struct {
+	kv     store.KV
+	prefix string
+
+	mu        sync.Mutex
+	seen      map[shard.ServerID]address // where servers ran when they last registered
+	records   []shard.Record
+	revisions []store.Revision // 0: no record yet
+}
+
+func newPlacement(kv store.KV, job string, shards int) *placement {
+	p := &placement{
+		kv: kv, prefix: "elasticps/" + job + "/", seen: map[shard.ServerID]address{},
+		records: make([]shard.Record, shards), revisions: make([]store.Revision, shards),
+	}
+	for i := range p.records {
+		p.records[i].Assignment.Shard = shard.ID(i)
+	}
+	return p
+}
+
+func (p *placement) key(id shard.ID) string { return fmt.Sprintf("%sshard/%08d", p.prefix, id) }
+
+// claim writes the digest of the job, or compares it: a store is not taken over by
+// another model.
+func (p *placement) claim(ctx context.Context, job Job) error {
+	text, err := json.Marshal(job)
+	if err != nil {
+		return fmt.Errorf("ps: digest of job %q: %w", job.Name, err)
+	}
+	sum := sha256.Sum256(text)
+	digest := hex.EncodeToString(sum[:])
+	_, err = p.kv.CompareAndSwap(ctx, p.prefix+"job", 0, []byte(digest))
+	if !errors.Is(err, store.ErrConflict) {
+		return err
+	}
+	e, err := p.kv.Get(ctx, p.prefix+"job")
+	if err != nil {
+		return err
+	}
+	if string(e.Value) != digest {
+		return fmt.Errorf("%w: the store has job %q with another model, optimizer or consistency", ErrConflict, job.Name)
+	}
+	return nil
+}
+
+// load reads all records.
+func (p *placement) load(ctx context.Context) error {
+	entries, err := p.kv.List(ctx, p.prefix+"shard/")
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range entries {
+		r, err := shard.DecodeRecord(e.Value)
+		if err != nil {
+			return fmt.Errorf("ps: store key %q: %w", e.Key, err)
+		}
+		id := int(r.Assignment.Shard)
+		if id >= len(p.records) || p.key(r.Assignment.Shard) != e.Key {
+			return fmt.Errorf("%w: store key %q holds shard %d of %d", ErrConflict, e.Key, id, len(p.records))
+		}
+		p.records[id], p.revisions[id] = r, e.Revision
+	}
+	return nil
+}
+
+// address is where a server's actor runs, as the store has it.
+type address struct {
+	ID            shard.ServerID
+	Node, Process string
+	Addr          string // of the node
+}
+
+// remember writes down where a server runs. A coordinator that comes later and never
+// hears of that server can find out there whether it is dead.
+func (p *placement) remember(ctx context.Context, info serverInfo) error {
+	where := address{ID: info.ID, Node: info.Node, Process: info.Process, Addr: info.Addr}
+	if p.where(info.ID) == where {
+		return nil
+	}
+	text, err := json.Marshal(where)
+	if err != nil {
+		return fmt.Errorf("ps: address of server %q: %w", info.ID, err)
+	}
+	key := p.prefix + "server/" + processName(string(info.ID))
+	for {
+		e, err := p.kv.Get(ctx, key)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		_, err = p.kv.CompareAndSwap(ctx, key, e.Revision, text)
+		if errors.Is(err, store.ErrConflict) {
+			continue // ends with ctx
+		}
+		if err != nil {
+			return err
+		}
+		p.mu.Lock()
+		p.seen[info.ID] = where
+		p.mu.Unlock()
+		return nil
+	}
+}
+
+// where is how a server could last be reached by its actor; zero if it is not known.
+func (p *placement) where(id shard.ServerID) address {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen[id]
+}
+
+// loadServers reads what remember has written.
+func (p *placement) loadServers(ctx context.Context) error {
+	entries, err := p.kv.List(ctx, p.prefix+"server/")
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range entries {
+		var where address
+		if err := json.Unmarshal(e.Value, &where); err != nil {
+			return fmt.Errorf("ps: store key %q: %w", e.Key, err)
+		}
+		p.seen[where.ID] = where
+	}
+	return nil
+}
+
+// reserve takes a range of worker incarnations that nobody else will get.
+func (p *placement) reserve(ctx context.Context) (first, limit uint64, err error) {
+	key := p.prefix + "incarnation"
+	for {
+		e, err := p.kv.Get(ctx, key)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return 0, 0, err
+		}
+		next := uint64(1)
+		if err == nil {
+			if next, err = strconv.ParseUint(string(e.Value), 10, 64); err != nil {
+				return 0, 0, fmt.Errorf("ps: store key %q: %w", key, err)
+			}
+		}
+		_, err = p.kv.CompareAndSwap(ctx, key, e.Revision, strconv.AppendUint(nil, next+reserved, 10))
+		if err == nil {
+			return next, next + reserved, nil
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			return 0, 0, err
+		}
+	}
+}
+
+// record returns what is known of a shard.
+func (p *placement) record(id shard.ID) shard.Record {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.records[id]
+}
+
+// swap replaces the record that is known by another, or fails with the error of the
+// store; ErrConflict if somebody else has changed it.
+func (p *placement) swap(ctx context.Context, r shard.Record) error {
+	text, err := r.Encode()
+	if err != nil {
+		return err
+	}
+	id := r.Assignment.Shard
+	p.mu.Lock()
+	old := p.revisions[id]
+	p.mu.Unlock()
+	revision, err := p.kv.CompareAndSwap(ctx, p.key(id), old, text)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.records[id], p.revisions[id] = r, revision
+	p.mu.Unlock()
+	return nil
+}
+
+// read fetches the record of one shard again.
+func (p *placement) read(ctx context.Context, id shard.ID) (shard.Record, error) {
+	e, err := p.kv.Get(ctx, p.key(id))
+	if err != nil {
+		return shard.Record{}, err
+	}
+	r, err := shard.DecodeRecord(e.Value)
+	if err != nil {
+		return shard.Record{}, err
+	}
+	p.mu.Lock()
+	p.records[id], p.revisions[id] = r, e.Revision
+	p.mu.Unlock()
+	return r, nil
+}
+
+// owners is the present map.
+func (p *placement) owners() shard.Map {
+	all, _ := p.page(0, len(p.records))
+	return shard.MapOf(all)
+}
+
+// page returns the assignments of at most n shards from first on, and the version
+// of the whole map.
+func (p *placement) page(first, n int) ([]shard.Assignment, uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first = min(max(first, 0), len(p.records))
+	var version uint64
+	for _, r := range p.records {
+		version += uint64(r.Assignment.Epoch)
+	}
+	var out []shard.Assignment
+	for _, r := range p.records[first:min(first+n, len(p.records))] {
+		out = append(out, r.Assignment)
+	}
+	return out, version
+}
+
+// unplaced returns the shards that have no record.
+func (p *placement) unplaced() []shard.ID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ids []shard.ID
+	for i, rev := range p.revisions {
+		if rev == 0 {
+			ids = append(ids, shard.ID(i))
+		}
+	}
+	return ids
+}
+
+// pending returns the moves that were under way.
+func (p *placement) pending() []shard.Record {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []shard.Record
+	for _, r := range p.records {
+		if r.Pending != nil {
+			out = append(out, r)
+		}
+	}
+	return out
+}

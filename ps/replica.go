@@ -1,0 +1,304 @@
+package ps
+
+import (
+	"sync"
+
+	"github.com/elasticps/elasticps/internal/invariant"
+	"github.com/elasticps/elasticps/internal/kernel"
+	"github.com/elasticps/elasticps/internal/wire"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// BlockElems is the number of parameters of a block: the unit of transfer, of
+// exactly-once application and of the optimizer's step count. A shard is a row of
+// blocks; a frame carries at most one.
+const BlockElems = wire.MaxPayload / 4
+
+// replica is one server's copy of one shard with everything that belongs to its
+// state (I6): weights, optimizer slots, the sum of the open clock, step counts,
+// clocks, push windows and counters. What the server may do with it is decided by
+// shard.Copy. All of it is guarded by mu; a push holds mu for one block.
+type replica struct {
+	spec  shard.Shard
+	layer shard.Layer
+	opt   Optimizer
+	bsp   bool
+	elems int64
+
+	mu      sync.Mutex
+	room    sync.Cond // follower queue has room, or is gone
+	copy    shard.Copy
+	changed chan struct{} // closed and replaced when copy changes
+
+	weights []float32
+	slots   [][]float32
+	sum     []float32 // BSP: gradients of each block's clock
+	blocks  []block
+	windows shard.Windows
+	applied uint64 // pushes applied to this shard, wherever it was
+
+	follower  *followerStream // owner side of a move, nil without
+	confirmed uint64          // attempt whose seal the follower has confirmed
+	progress  receiveProgress // target side of a move
+	views     [2][]float32    // scratch for step
+}
+
+// block is the metadata of one block.
+type block struct {
+	steps uint64 // optimizer steps taken
+	clock uint32 // BSP: clock whose gradients are in sum
+	dirty uint32 // BSP: pushes summed in this clock
+	ready bool   // has values
+}
+
+type owner struct {
+	server shard.ServerID
+	epoch  shard.Epoch
+}
+
+// outcome is the answer to a request. wait is set with codeRetry when the answer
+// changes at a moment that can be waited for.
+type outcome struct {
+	code code
+	to   owner
+	wait <-chan struct{}
+}
+
+func newReplica(job Job, spec shard.Shard) *replica {
+	layer := job.Model.Layers[spec.Range.Layer]
+	r := &replica{
+		spec:    spec,
+		layer:   layer,
+		opt:     job.optimizer(layer.Name),
+		bsp:     job.Consistency.Mode == BSP,
+		elems:   spec.Range.Elems(),
+		changed: make(chan struct{}),
+	}
+	r.room.L = &r.mu
+	return r
+}
+
+// allocate makes room for the state, all zero. The caller holds mu.
+func (r *replica) allocate() {
+	r.weights = make([]float32, r.elems)
+	r.slots = make([][]float32, r.opt.slots())
+	for i := range r.slots {
+		r.slots[i] = make([]float32, r.elems)
+	}
+	if r.bsp {
+		r.sum = make([]float32, r.elems)
+	}
+	r.blocks = make([]block, (r.elems+BlockElems-1)/BlockElems)
+	r.windows, r.applied, r.progress = shard.Windows{}, 0, receiveProgress{}
+}
+
+// free gives the memory back. The caller holds mu.
+func (r *replica) free() {
+	r.weights, r.slots, r.sum, r.blocks = nil, nil, nil, nil
+	r.windows, r.applied, r.progress = shard.Windows{}, 0, receiveProgress{}
+}
+
+// initialize gives a fresh owner its first values.
+func (r *replica) initialize() {
+	in := r.layer.Init
+	stream := kernel.Stream(r.layer.Name)
+	switch in.Kind {
+	case shard.Uniform:
+		kernel.Uniform(r.weights, in.Seed, stream, r.spec.Range.Begin, in.Scale)
+	case shard.Normal:
+		kernel.Normal(r.weights, in.Seed, stream, r.spec.Range.Begin, in.Scale)
+	}
+	for i := range r.blocks {
+		r.blocks[i].ready = in.Kind != shard.Assigned
+	}
+}
+
+// become changes the copy and wakes whoever waits for that. The caller holds mu.
+func (r *replica) become(c shard.Copy) {
+	r.copy = c
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// owned reports whether this copy is the shard's only complete one. The caller
+// holds mu.
+func (r *replica) owned() bool {
+	return r.copy.State == shard.Serving || r.copy.State == shard.Following || r.copy.State == shard.Frozen
+}
+
+// stateBytes is the memory that the parameters and their state take. The caller
+// holds mu.
+func (r *replica) stateBytes() int64 {
+	arrays := len(r.slots)
+	if r.bsp {
+		arrays++
+	}
+	return 4 * int64(len(r.weights)) * int64(1+arrays)
+}
+
+// push applies a gradient once (I1), or says why not. It keeps nothing of grad.
+// The header has been decoded; its range is checked here.
+func (r *replica) push(h *wire.Header, grad []float32) outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		if o := r.check(h, len(grad)); o.code != codeOK {
+			return o
+		}
+		if !r.blocks[h.Offset/BlockElems].ready {
+			return outcome{code: codeNotInitialized}
+		}
+		if r.bsp && h.Clock < r.blocks[h.Offset/BlockElems].clock {
+			return outcome{code: codeStaleClock}
+		}
+		if !r.followerFull(h.Offset) {
+			break
+		}
+		r.room.Wait() // the check must be made again: the role may have changed
+	}
+	if o, fresh := r.admit(h); !fresh {
+		return o
+	}
+	r.apply(h, grad)
+	r.forward(h, grad)
+	return outcome{}
+}
+
+// assign sets the values of one block unless it has some. The first one wins.
+func (r *replica) assign(h *wire.Header, values []float32) outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		if o := r.check(h, len(values)); o.code != codeOK {
+			return o
+		}
+		lo, hi := r.bounds(int(h.Offset / BlockElems))
+		if int64(h.Offset) != lo || int64(h.Count) != hi-lo || r.layer.Init.Kind != shard.Assigned {
+			return outcome{code: codeLength}
+		}
+		if !r.followerFull(h.Offset) {
+			break
+		}
+		r.room.Wait()
+	}
+	if o, fresh := r.admit(h); !fresh {
+		return o
+	}
+	r.applyAssign(h, values)
+	r.forward(h, values)
+	return outcome{}
+}
+
+// pull copies parameters into dst. Under BSP, the first request of a new clock
+// closes the old one.
+func (r *replica) pull(h *wire.Header, dst []float32) outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if o := r.check(h, len(dst)); o.code != codeOK {
+		return o
+	}
+	b := int(h.Offset / BlockElems)
+	if !r.blocks[b].ready {
+		return outcome{code: codeNotInitialized}
+	}
+	r.closeClock(b, h.Clock)
+	copy(dst, r.weights[h.Offset:])
+	return outcome{}
+}
+
+// check says whether this copy may answer the request at all: I2, and the bounds.
+func (r *replica) check(h *wire.Header, n int) outcome {
+	switch {
+	case r.copy.MayAcknowledge(shard.Epoch(h.Epoch)):
+		return r.checkRange(h, n)
+	case r.copy.State == shard.Serving || r.copy.State == shard.Following:
+		return outcome{code: codeMoved, to: owner{epoch: r.copy.Epoch}} // here, at this epoch
+	case r.copy.State == shard.Released:
+		return outcome{code: codeMoved, to: owner{r.copy.Peer, r.copy.Epoch}}
+	case r.copy.State == shard.Absent:
+		return outcome{code: codeUnknownShard}
+	}
+	return outcome{code: codeRetry, wait: r.changed}
+}
+
+// checkRange compares the range of a request, n elements, with the shard.
+func (r *replica) checkRange(h *wire.Header, n int) outcome {
+	count := uint64(h.Count)
+	if count == 0 || uint64(n) != count || h.Offset >= uint64(r.elems) || count > uint64(r.elems)-h.Offset ||
+		h.Offset/BlockElems != (h.Offset+count-1)/BlockElems {
+		return outcome{code: codeLength}
+	}
+	return outcome{}
+}
+
+var verdictCodes = map[shard.Verdict]code{
+	shard.Duplicate: codeOK,
+	shard.Stale:     codeStale,
+	shard.TooFar:    codeTooFar,
+	shard.Fenced:    codeFenced,
+	shard.Full:      codeRefused,
+}
+
+func (r *replica) admit(h *wire.Header) (outcome, bool) {
+	v := r.windows.Admit(h.Incarnation, h.Seq, h.Floor)
+	if v == shard.Fresh {
+		return outcome{}, true
+	}
+	return outcome{code: verdictCodes[v]}, false
+}
+
+// apply takes an admitted gradient into the state. Owner and follower run the same
+// code on the same frames in the same order, which makes their bits equal (I8).
+func (r *replica) apply(h *wire.Header, grad []float32) {
+	b := int(h.Offset / BlockElems)
+	lo, hi := int64(h.Offset), int64(h.Offset)+int64(h.Count)
+	r.applied++
+	if r.bsp {
+		r.closeClock(b, h.Clock)
+		kernel.Add(r.sum[lo:hi], grad)
+		r.blocks[b].dirty++
+		return
+	}
+	r.step(b, lo, hi, grad)
+}
+
+func (r *replica) applyAssign(h *wire.Header, values []float32) {
+	b := int(h.Offset / BlockElems)
+	if r.blocks[b].ready {
+		return
+	}
+	copy(r.weights[h.Offset:], values)
+	r.blocks[b].ready = true
+}
+
+// closeClock applies the sum of a block's clock when a later one has begun. That
+// the later one has begun means that every member has finished the earlier.
+func (r *replica) closeClock(b int, clock uint32) {
+	m := &r.blocks[b]
+	if !r.bsp || clock <= m.clock {
+		return
+	}
+	if m.dirty > 0 {
+		lo, hi := r.bounds(b)
+		r.step(b, lo, hi, r.sum[lo:hi])
+		clear(r.sum[lo:hi])
+		m.dirty = 0
+	}
+	m.clock = clock
+}
+
+func (r *replica) step(b int, lo, hi int64, grad []float32) {
+	invariant.Check(r.blocks[b].ready, "I1: step on block %d of shard %d before it has values", b, r.spec.ID)
+	m := &r.blocks[b]
+	m.steps++
+	for i, s := range r.slots {
+		r.views[i] = s[lo:hi]
+	}
+	r.opt.step(r.weights[lo:hi], grad, r.views[:len(r.slots)], m.steps)
+}
+
+// bounds returns the elements of block b within the shard.
+func (r *replica) bounds(b int) (lo, hi int64) {
+	lo = int64(b) * BlockElems
+	return lo, min(lo+BlockElems, r.elems)
+}

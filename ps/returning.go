@@ -1,0 +1,132 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/elasticps/elasticps/shard/store"
+)
+
+// A coordinator that takes over a job knows from the store which members there were,
+// but not at which clock each is. Until all have come back, or the time for it is
+// over, it releases nobody and takes in nobody new: who ran ahead would close clocks
+// in which the others still push.
+
+// errReturning answers requests that are to be repeated when more members are back.
+var errReturning = errors.New("ps: the coordinator has just started, and members are on their way back")
+
+// clocked reports whether the job has clocks that members wait for.
+func (j Job) clocked() bool { return j.Consistency.Mode != ASP }
+
+// expect takes note of the members that an earlier coordinator has left.
+func (c *Coordinator) expect(ctx context.Context) error {
+	if !c.cfg.Job.clocked() {
+		return nil
+	}
+	members, err := c.places.membersLeft(ctx)
+	if err != nil {
+		return err
+	}
+	c.missing = members
+	c.clocks.held = len(members) > 0
+	return nil
+}
+
+// back takes note that a member has come back, or will not. The last one lets the
+// clocks go on.
+func (c *Coordinator) back(incarnation uint64) {
+	if !c.missing[incarnation] {
+		return
+	}
+	delete(c.missing, incarnation)
+	if len(c.missing) == 0 {
+		c.clocks.held = false
+		c.release(c.clocks.release())
+	}
+}
+
+// giveUp ends the wait for members that have not come back.
+func (c *Coordinator) giveUp() {
+	for _, inc := range slices.Sorted(maps.Keys(c.missing)) {
+		c.log.Warn("worker has not come back", "incarnation", inc)
+		c.forgetMember(inc)
+		c.back(inc)
+	}
+}
+
+// settling reports whether the open clock is not known yet: that of the members, or
+// of those who were there before, which the servers have seen.
+func (c *Coordinator) settling() bool {
+	switch {
+	case len(c.missing) > 0:
+		return true
+	case c.cfg.Job.Consistency.Mode != BSP, time.Since(c.started) > retainGrace:
+		return false
+	}
+	for _, a := range c.places.owners().Assignments {
+		if a.Owner != "" && !c.heard[a.Owner] {
+			return true
+		}
+	}
+	return false
+}
+
+// forgetMember deletes what the store has of a member, beside the actor: a member
+// too many costs the next coordinator some time and nothing else.
+func (c *Coordinator) forgetMember(incarnation uint64) {
+	if !c.cfg.Job.clocked() || c.ctx.Err() != nil {
+		return
+	}
+	c.running.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
+		defer cancel()
+		if err := c.places.setMember(ctx, incarnation, nil); err != nil && c.ctx.Err() == nil {
+			c.log.Warn("member stays in the store", "incarnation", incarnation, "err", err)
+		}
+	})
+}
+
+func (p *placement) memberKey(incarnation uint64) string {
+	return p.prefix + "member/" + strconv.FormatUint(incarnation, 10)
+}
+
+// setMember writes that a member exists, or with nil that it does not any more.
+func (p *placement) setMember(ctx context.Context, incarnation uint64, value []byte) error {
+	key := p.memberKey(incarnation)
+	for {
+		e, err := p.kv.Get(ctx, key)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		if value == nil && err != nil {
+			return nil // there is none
+		}
+		_, err = p.kv.CompareAndSwap(ctx, key, e.Revision, value)
+		if !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+}
+
+// membersLeft lists the members that the store has.
+func (p *placement) membersLeft(ctx context.Context) (map[uint64]bool, error) {
+	prefix := p.prefix + "member/"
+	entries, err := p.kv.List(ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	members := map[uint64]bool{}
+	for _, e := range entries {
+		inc, err := strconv.ParseUint(e.Key[len(prefix):], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("ps: store key %q: %w", e.Key, err)
+		}
+		members[inc] = true
+	}
+	return members, nil
+}

@@ -1,0 +1,130 @@
+package ps
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// refreshGap is the shortest time between two questions for the routes.
+const refreshGap = 5 * time.Millisecond
+
+// routes is what a client knows about who owns what. It only moves forward: an
+// answer with a lower epoch than is known changes nothing.
+type routes struct {
+	node        *actor.Node
+	coordinator actor.Ref
+
+	mu      sync.RWMutex
+	owners  []owner
+	lost    []bool
+	servers map[shard.ServerID]serverInfo
+	clock   uint32
+
+	refreshing sync.Mutex // one question at a time
+	asked      time.Time  // guarded by refreshing
+}
+
+func newRoutes(n *actor.Node, coordinator actor.Ref, shards int) *routes {
+	return &routes{
+		node: n, coordinator: coordinator,
+		owners: make([]owner, shards), lost: make([]bool, shards), servers: map[shard.ServerID]serverInfo{},
+	}
+}
+
+// of returns the owner of a shard and how to reach it.
+func (r *routes) of(id shard.ID) (owner, serverInfo, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	o := r.owners[id]
+	switch {
+	case r.lost[id]:
+		return o, serverInfo{}, ErrShardLost
+	case o.server == "":
+		return o, serverInfo{}, ErrNotPlaced
+	}
+	info, ok := r.servers[o.server]
+	if !ok {
+		return o, serverInfo{}, fmt.Errorf("%w: server %q is not known yet", ErrUnavailable, o.server)
+	}
+	return o, info, nil
+}
+
+// moved takes note of what a server said about an owner.
+func (r *routes) moved(id shard.ID, to owner) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if to.epoch > r.owners[id].epoch {
+		r.owners[id] = to
+	}
+}
+
+// learn takes note of a move that the coordinator announced.
+func (r *routes) learn(m routesChanged) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if int(m.Shard) >= len(r.owners) {
+		return
+	}
+	if to := (owner{m.To.ID, shard.Epoch(m.Epoch)}); to.epoch > r.owners[m.Shard].epoch {
+		r.owners[m.Shard] = to
+		r.servers[m.To.ID] = m.To
+	}
+}
+
+// refresh asks the coordinator for all routes.
+func (r *routes) refresh(ctx context.Context) error {
+	called := time.Now()
+	r.refreshing.Lock()
+	defer r.refreshing.Unlock()
+	if r.asked.After(called) || time.Since(r.asked) < refreshGap {
+		return nil // somebody else has just asked
+	}
+	first := 0
+	for {
+		reply, err := request[routesReply](ctx, r.node, r.coordinator, routesRequest{First: first})
+		if err != nil {
+			return fmt.Errorf("ps: ask %v for routes: %w", r.coordinator, err)
+		}
+		r.take(first, reply)
+		first += len(reply.Owners)
+		if first >= reply.Shards || len(reply.Owners) == 0 {
+			r.asked = time.Now()
+			return nil
+		}
+	}
+}
+
+func (r *routes) take(first int, reply routesReply) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clock = max(r.clock, reply.Clock)
+	for _, s := range reply.Servers {
+		r.servers[s.ID] = s
+	}
+	for i, n := range reply.Owners {
+		id := first + i
+		if id >= len(r.owners) || i >= len(reply.Epochs) {
+			return
+		}
+		r.lost[id] = false
+		if n > 0 && int(n) <= len(reply.Servers) && shard.Epoch(reply.Epochs[i]) >= r.owners[id].epoch {
+			r.owners[id] = owner{reply.Servers[n-1].ID, shard.Epoch(reply.Epochs[i])}
+		}
+	}
+	for _, id := range reply.Lost {
+		if int(id) < len(r.lost) {
+			r.lost[id] = true
+		}
+	}
+}
+
+func (r *routes) openClock() uint32 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.clock
+}

@@ -1,0 +1,294 @@
+package ps
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/elasticps/elasticps/internal/stream"
+	"github.com/elasticps/elasticps/internal/wire"
+	"github.com/elasticps/elasticps/shard"
+)
+
+const (
+	handshakeTimeout = 2 * time.Second
+	followTimeout    = 2 * time.Second // a follower that takes nothing for so long is given up
+	nonceBytes       = 32
+	maxReplyText     = 512
+	maxParked        = 1024 // requests that wait for a frozen shard
+	maxUnproven      = 64   // connections that have not proven the token yet
+)
+
+// session is the server's end of one data connection. Requests are served one
+// after the other by one goroutine, so a request costs no hand-over.
+type session struct {
+	server  *Server
+	conn    *stream.Conn
+	header  [wire.HeaderBytes]byte
+	copied  *replica // follower stream: the copy that it fills
+	attempt uint64   // and the move that it belongs to
+}
+
+// serveConn speaks the data protocol on nc until it ends. Whatever arrives, the
+// worst that happens is that this connection is closed.
+func (s *Server) serveConn(nc net.Conn, unproven *atomic.Int64) {
+	conn := stream.New(nc, stream.Config{WriteTimeout: s.cfg.WriteTimeout})
+	defer conn.Close()
+	if !s.track(conn) {
+		return
+	}
+	defer s.untrack(conn)
+	if unproven != nil {
+		if unproven.Add(1) > maxUnproven {
+			unproven.Add(-1)
+			return
+		}
+		err := acceptHandshake(conn, s.token)
+		unproven.Add(-1)
+		if err != nil {
+			s.log.Warn("data connection refused", "server", s.cfg.ID, "peer", nc.RemoteAddr(), "err", err)
+			return
+		}
+	}
+	ses := &session{server: s, conn: conn}
+	for {
+		if err := ses.next(); err != nil {
+			if conn.Err() == nil || errors.Is(err, wire.ErrChecksum) || errors.Is(err, errStream) {
+				s.log.Warn("data connection closed", "server", s.cfg.ID, "peer", nc.RemoteAddr(), "err", err)
+			}
+			return
+		}
+	}
+}
+
+// next serves one frame. An error means that the connection cannot be trusted any
+// further.
+func (ses *session) next() error {
+	raw, err := ses.conn.Next(wire.HeaderBytes)
+	if err != nil {
+		return err
+	}
+	var h wire.Header
+	if err := h.Decode(raw); err != nil {
+		return err
+	}
+	b := ses.server.free.get()
+	defer func() { ses.server.free.put(b) }()
+	payload := b.bytes(int(h.Length))
+	if err := ses.conn.ReadFull(payload); err != nil {
+		return err
+	}
+	if err := h.CheckPayload(payload); err != nil {
+		return err
+	}
+	switch h.Kind {
+	case wire.Push, wire.Assign, wire.Pull:
+		return ses.request(&h, b)
+	case wire.Follow:
+		return ses.follow(&h)
+	case wire.BlockMeta, wire.Block, wire.Forward, wire.Seal:
+		return ses.receive(&h, b)
+	}
+	return fmt.Errorf("%w: %d is not a request", wire.ErrKind, h.Kind)
+}
+
+// request answers a push, an assign or a pull.
+func (ses *session) request(h *wire.Header, b *buffer) error {
+	if h.Count > BlockElems || (h.Kind != wire.Pull && h.Length != 4*h.Count) {
+		return ses.reply(h, outcome{code: codeLength})
+	}
+	s := ses.server
+	o := s.perform(s.ctx, h, b.floats(h.Count))
+	if o.code == codeRetry && o.wait != nil && s.parked.Add(1) <= maxParked {
+		parked := *h
+		s.spawn(func() { ses.park(parked, o) })
+		return nil
+	}
+	if o.code == codeRetry && o.wait != nil {
+		s.parked.Add(-1)
+	}
+	if o.code == codeOK && h.Kind == wire.Pull {
+		return ses.replyValues(h, b)
+	}
+	return ses.reply(h, o)
+}
+
+// park answers a request to a frozen shard when it is known who has the shard. The
+// payload is not kept: the sender still has it and asks again.
+func (ses *session) park(h wire.Header, o outcome) {
+	defer ses.server.parked.Add(-1)
+	select {
+	case <-o.wait:
+		o = ses.server.standing(&h)
+	case <-ses.conn.Done():
+		return
+	}
+	_ = sendOutcome(new([wire.HeaderBytes]byte), ses.conn, &h, o) // an error ends the session's reader too
+}
+
+func (ses *session) reply(h *wire.Header, o outcome) error {
+	return sendOutcome(&ses.header, ses.conn, h, o)
+}
+
+// sendOutcome answers request h without values. raw is room for the header.
+func sendOutcome(raw *[wire.HeaderBytes]byte, conn *stream.Conn, h *wire.Header, o outcome) error {
+	r := wire.Header{Kind: wire.Reply, Code: uint8(o.code), Shard: h.Shard, Request: h.Request, Epoch: uint64(o.to.epoch)}
+	var text []byte
+	if o.code == codeMoved {
+		text = []byte(o.to.server)
+	}
+	return sendFrameIn(raw, conn, &r, text)
+}
+
+func (ses *session) replyValues(h *wire.Header, b *buffer) error {
+	payload := wire.Bytes(b.floats(h.Count))
+	r := wire.Header{
+		Kind: wire.Reply, Shard: h.Shard, Request: h.Request, Epoch: h.Epoch,
+		Offset: h.Offset, Count: h.Count, Length: uint32(len(payload)), PayloadSum: wire.Sum(payload),
+	}
+	r.Encode(ses.header[:])
+	return ses.conn.Send(ses.header[:], payload)
+}
+
+// follow begins a follower stream: the copy was prepared by the coordinator.
+func (ses *session) follow(h *wire.Header) error {
+	r := ses.server.replica(shard.ID(h.Shard))
+	if r == nil || !r.prepared(h.Seq) {
+		return ses.reply(h, outcome{code: codeUnknownShard})
+	}
+	ses.copied, ses.attempt = r, h.Seq
+	return ses.reply(h, outcome{})
+}
+
+func (ses *session) receive(h *wire.Header, b *buffer) error {
+	if ses.copied == nil || uint32(ses.copied.spec.ID) != h.Shard {
+		return fmt.Errorf("%w: frame of shard %d on a connection that follows none", errStream, h.Shard)
+	}
+	if err := ses.server.use(ses.server.ctx, int64(h.Length)); err != nil {
+		return err
+	}
+	done, err := ses.copied.receive(ses.attempt, h, b)
+	if err != nil {
+		_ = sendFrame(ses.conn, &wire.Header{Kind: wire.Reply, Code: uint8(codeRefused), Shard: h.Shard}, []byte(err.Error()))
+		return errors.Join(err, ses.conn.Flush())
+	}
+	if !done {
+		return nil
+	}
+	ses.copied = nil
+	return ses.reply(h, outcome{})
+}
+
+// sendFrame sends a frame with a short payload.
+func sendFrame(conn *stream.Conn, h *wire.Header, payload []byte) error {
+	return sendFrameIn(new([wire.HeaderBytes]byte), conn, h, payload)
+}
+
+// sendFrameIn is sendFrame with room for the encoded header.
+func sendFrameIn(raw *[wire.HeaderBytes]byte, conn *stream.Conn, h *wire.Header, payload []byte) error {
+	h.Length, h.PayloadSum = uint32(len(payload)), wire.Sum(payload)
+	h.Encode(raw[:])
+	return conn.Send(raw[:], payload)
+}
+
+// readFrame reads a frame with a payload of at most limit bytes.
+func readFrame(conn *stream.Conn, limit int) (h wire.Header, payload []byte, err error) {
+	raw, err := conn.Next(wire.HeaderBytes)
+	if err != nil {
+		return h, nil, err
+	}
+	if err := h.Decode(raw); err != nil {
+		return h, nil, conn.CloseWithError(err)
+	}
+	if int(h.Length) > limit {
+		return h, nil, conn.CloseWithError(fmt.Errorf("%w: %d bytes, at most %d here", wire.ErrTooLarge, h.Length, limit))
+	}
+	payload = make([]byte, h.Length)
+	if err := conn.ReadFull(payload); err != nil {
+		return h, nil, err
+	}
+	if err := h.CheckPayload(payload); err != nil {
+		return h, nil, conn.CloseWithError(err)
+	}
+	return h, payload, nil
+}
+
+// readReply reads a reply without values.
+func readReply(conn *stream.Conn) (h wire.Header, text []byte, err error) {
+	h, text, err = readFrame(conn, maxReplyText)
+	if err == nil && h.Kind != wire.Reply {
+		err = conn.CloseWithError(fmt.Errorf("%w: %d, expected a reply", wire.ErrKind, h.Kind))
+	}
+	return h, text, err
+}
+
+// Both ends of a data connection prove that they know the server's token, which
+// travels over the control plane only. The nonces make a recorded proof useless.
+
+func proof(token []byte, side string, a, b []byte) []byte {
+	m := hmac.New(sha256.New, token)
+	m.Write([]byte(side)) // hash.Hash never fails
+	m.Write(a)
+	m.Write(b)
+	return m.Sum(nil)
+}
+
+func newNonce() []byte {
+	n := make([]byte, nonceBytes)
+	_, _ = rand.Read(n) // crashes the program rather than fail
+	return n
+}
+
+var errProof = errors.New("ps: peer does not know the token of this server")
+
+func acceptHandshake(conn *stream.Conn, token []byte) error {
+	_ = conn.NetConn().SetReadDeadline(time.Now().Add(handshakeTimeout))
+	nonce := newNonce()
+	if err := sendFrame(conn, &wire.Header{Kind: wire.Hello}, nonce); err != nil {
+		return err
+	}
+	h, got, err := readFrame(conn, nonceBytes+sha256.Size)
+	switch {
+	case err != nil:
+		return err
+	case h.Kind != wire.Auth || len(got) != nonceBytes+sha256.Size:
+		return fmt.Errorf("%w: kind %d with %d bytes instead of a proof", wire.ErrKind, h.Kind, len(got))
+	case !hmac.Equal(got[nonceBytes:], proof(token, "client", nonce, got[:nonceBytes])):
+		return errProof
+	}
+	_ = conn.NetConn().SetReadDeadline(time.Time{})
+	return sendFrame(conn, &wire.Header{Kind: wire.Reply}, proof(token, "server", got[:nonceBytes], nonce))
+}
+
+func dialHandshake(ctx context.Context, conn *stream.Conn, token []byte) error {
+	deadline := time.Now().Add(handshakeTimeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	_ = conn.NetConn().SetReadDeadline(deadline)
+	h, nonce, err := readFrame(conn, nonceBytes)
+	if err != nil {
+		return err
+	}
+	if h.Kind != wire.Hello || len(nonce) != nonceBytes {
+		return fmt.Errorf("%w: %d instead of a greeting", wire.ErrKind, h.Kind)
+	}
+	mine := newNonce()
+	if err := sendFrame(conn, &wire.Header{Kind: wire.Auth}, append(mine, proof(token, "client", nonce, mine)...)); err != nil {
+		return err
+	}
+	_, got, err := readReply(conn)
+	if err != nil {
+		return err
+	}
+	if !hmac.Equal(got, proof(token, "server", mine, nonce)) {
+		return errProof
+	}
+	return conn.NetConn().SetReadDeadline(time.Time{})
+}

@@ -1,0 +1,405 @@
+package ps
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/device"
+	"github.com/elasticps/elasticps/internal/stream"
+	"github.com/elasticps/elasticps/internal/wire"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// Link is the device that a server's bytes go through: a simulated one, or any
+// other that wants to account for traffic. device.Sim is one.
+type Link interface {
+	// Use blocks as long as the transfer of that many bytes takes, or until ctx
+	// ends.
+	Use(ctx context.Context, bytes int64) error
+	// Usage returns the load over the last window.
+	Usage(window time.Duration) device.Usage
+}
+
+// ListenNone as ServerConfig.Listen gives a server that only its own node can use.
+const ListenNone = "none"
+
+// ServerConfig has what a parameter server needs to start.
+type ServerConfig struct {
+	// Node runs the server's actor. Required; the server does not close it.
+	Node *actor.Node
+	// ID is the server's name, unique in the job. Required.
+	ID shard.ServerID
+	// Coordinator is the job's coordinator. Required; its node must be known to Node.
+	Coordinator actor.Ref
+	// Listen is the host:port of the data plane. Zero: a free port of 127.0.0.1.
+	// ListenNone: no socket. An address that is not loopback needs TLS or
+	// AllowInsecure.
+	Listen        string
+	AllowInsecure bool
+	// Advertise is the host:port that workers and other servers dial instead of the
+	// one of Listen, for a server behind address translation or a proxy. With it
+	// everybody dials it, also on the same machine: there is no unix socket. Zero:
+	// the address of Listen.
+	Advertise string
+	// TLS is used for the TCP data plane if set; client certificates are required.
+	TLS *tls.Config
+	// Device accounts for the bytes moved. Zero: none.
+	Device Link
+	// ReportInterval is the time between load reports. Zero: 200 ms.
+	ReportInterval time.Duration
+	// WriteTimeout is how long a peer may take nothing before its connection is
+	// closed. Zero: 10 s.
+	WriteTimeout time.Duration
+	// Logger gets what an operator should know. Zero: nothing is logged.
+	Logger *slog.Logger
+}
+
+// ServerLoad is the load of a server over its last report interval.
+type ServerLoad struct {
+	PushBytesPerSecond float64
+	PullBytesPerSecond float64
+	Utilization        float64 // of the device, 0 to 1; -1 without device
+	StateBytes         int64   // parameters and optimizer state held
+	Shards             int     // shards served
+	PushesApplied      uint64  // to the shards owned, wherever they were then; repeated ones count once
+}
+
+// Server is a parameter server: it holds shards and applies the pushes to them. Its
+// control side is an actor on its node, its data side are the connections of workers.
+type Server struct {
+	cfg   ServerConfig
+	log   *slog.Logger
+	ctx   context.Context // ends when the server closes
+	stop  context.CancelCauseFunc
+	ref   actor.Ref
+	info  serverInfo
+	token []byte
+	// listening is the TCP address of the data plane.
+	listening string
+	free      buffers
+	listener  []net.Listener
+	running   sync.WaitGroup
+
+	mu       sync.RWMutex
+	job      Job
+	shards   []shard.Shard
+	replicas map[shard.ID]*replica
+	conns    map[*stream.Conn]struct{}
+	flights  map[flightKey]*flight
+
+	parked               atomic.Int64
+	pushBytes, pullBytes atomic.Int64
+}
+
+// StartServer starts a parameter server and returns when the coordinator knows it.
+func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, log: cfg.logger(), token: newNonce(), free: make(buffers, 64),
+		replicas: map[shard.ID]*replica{}, conns: map[*stream.Conn]struct{}{}, flights: map[flightKey]*flight{},
+		info: serverInfo{ID: cfg.ID, Node: cfg.Node.Name(), Addr: cfg.Node.Addr(), Host: hostID(), Instance: randomID()},
+	}
+	s.info.Token = s.token
+	s.ctx, s.stop = context.WithCancelCause(context.Background())
+	if err := s.start(ctx); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("ps: start server %q: %w", cfg.ID, err)
+	}
+	return s, nil
+}
+
+func (s *Server) start(ctx context.Context) error {
+	if err := register(s.cfg.Node); err != nil {
+		return err
+	}
+	job, err := describe(ctx, s.cfg.Node, s.cfg.Coordinator)
+	if err != nil {
+		return err
+	}
+	s.job = job
+	if s.shards, err = job.partition(); err != nil {
+		return err
+	}
+	if err := s.listen(ctx); err != nil {
+		return err
+	}
+	s.info.Process = "ps/server/" + processName(string(s.cfg.ID))
+	if s.ref, err = s.cfg.Node.Spawn(ctx, s.info.Process, &serverActor{s}, actor.Options{}); err != nil {
+		return err
+	}
+	return s.register(ctx)
+}
+
+func (c ServerConfig) validate() error {
+	var errs []error
+	if c.Node == nil {
+		errs = append(errs, errors.New("ps: ServerConfig.Node is nil"))
+	}
+	if n := len(c.ID); n == 0 || n > maxNameBytes {
+		errs = append(errs, fmt.Errorf("ps: server ID of %d bytes, must have 1 to %d", n, maxNameBytes))
+	}
+	if c.Coordinator.IsZero() {
+		errs = append(errs, errors.New("ps: ServerConfig.Coordinator is zero"))
+	}
+	if c.ReportInterval < 0 || c.WriteTimeout < 0 {
+		errs = append(errs, fmt.Errorf("ps: ReportInterval %v and WriteTimeout %v, must be at least 0", c.ReportInterval, c.WriteTimeout))
+	}
+	errs = append(errs, checkListen(c.Listen, c.AllowInsecure || c.TLS != nil), checkAdvertise(c.Advertise, c.Listen))
+	return errors.Join(errs...)
+}
+
+func (c ServerConfig) logger() *slog.Logger {
+	if c.Logger != nil {
+		return c.Logger
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+// ID returns the server's name.
+func (s *Server) ID() shard.ServerID { return s.cfg.ID }
+
+// DataAddr returns the TCP address that the data plane listens on, empty with
+// ListenNone. Others dial ServerConfig.Advertise instead if that is set.
+func (s *Server) DataAddr() string { return s.listening }
+
+// register tells the coordinator about this server, its data addresses and what it
+// holds.
+func (s *Server) register(ctx context.Context) error {
+	var held []hosted
+	var clock uint32
+	for _, r := range s.all() {
+		r.mu.Lock()
+		if r.owned() || r.copy.State == shard.Complete {
+			held = append(held, hosted{uint32(r.spec.ID), uint64(r.copy.Epoch)})
+			for _, b := range r.blocks {
+				clock = max(clock, b.clock)
+			}
+		}
+		r.mu.Unlock()
+	}
+	began := time.Now()
+	for {
+		_, err := request[registerReply](ctx, s.cfg.Node, s.cfg.Coordinator, registerRequest{Info: s.info, Shards: held, Clock: clock})
+		if !errors.Is(err, ErrConflict) || time.Since(began) > predecessorGrace {
+			return err
+		}
+		select { // an earlier run of this server may have died a moment ago
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// predecessorGrace is how long a server waits for the coordinator to notice that an
+// earlier run of it is over.
+const predecessorGrace = 2 * time.Second
+
+// serverActor is the control side of a Server.
+type serverActor struct{ s *Server }
+
+type reportNow struct{}
+
+// Started begins the reports.
+func (a *serverActor) Started(c *actor.Context) error {
+	c.SendAfter(a.s.reportInterval(), reportNow{})
+	return c.Monitor(a.s.cfg.Coordinator)
+}
+
+// Receive handles one control message. Steps that take time run beside the actor.
+func (a *serverActor) Receive(c *actor.Context, msg any) error {
+	s := a.s
+	switch m := msg.(type) {
+	case command:
+		req := c.Request()
+		s.spawn(func() { s.answer(req, m) })
+	case retain:
+		for _, r := range s.all() {
+			r.mu.Lock()
+			r.windows.Retain(m.Horizon, m.Live)
+			r.mu.Unlock()
+		}
+	case localRequest:
+		c.Reply(s)
+	case loadRequest:
+		c.Reply(s.load())
+	case reportNow:
+		_ = c.Node().TryCast(s.cfg.Coordinator, serverReport{ID: s.cfg.ID, Instance: s.info.Instance, Load: s.load()}) // the next one follows
+		c.SendAfter(s.reportInterval(), reportNow{})
+	case actor.Down:
+		s.spawn(func() { s.rejoin(c) })
+	}
+	return nil
+}
+
+// rejoin registers again with a coordinator that comes back.
+func (s *Server) rejoin(c *actor.Context) {
+	for s.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
+		err := s.register(ctx)
+		cancel()
+		if err == nil {
+			_ = c.Monitor(s.cfg.Coordinator) // a failure shows as another Down
+			return
+		}
+		s.log.Warn("server cannot reach the coordinator", "server", s.cfg.ID, "err", err)
+		sleep(s.ctx, rejoinPause)
+	}
+}
+
+func (s *Server) spawn(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() == nil {
+		s.running.Go(f)
+	}
+}
+
+func (s *Server) reportInterval() time.Duration {
+	if s.cfg.ReportInterval > 0 {
+		return s.cfg.ReportInterval
+	}
+	return 200 * time.Millisecond
+}
+
+func (s *Server) load() ServerLoad {
+	l := ServerLoad{Utilization: device.Unknown}
+	window := s.reportInterval()
+	if s.cfg.Device != nil {
+		l.Utilization = s.cfg.Device.Usage(5 * window).Busy
+	}
+	l.PushBytesPerSecond = float64(s.pushBytes.Swap(0)) / window.Seconds()
+	l.PullBytesPerSecond = float64(s.pullBytes.Swap(0)) / window.Seconds()
+	for _, r := range s.all() {
+		r.mu.Lock()
+		if r.owned() {
+			l.Shards++
+			l.PushesApplied += r.applied
+		}
+		l.StateBytes += r.stateBytes()
+		r.mu.Unlock()
+	}
+	return l
+}
+
+func (s *Server) all() []*replica {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := make([]*replica, 0, len(s.replicas))
+	for _, r := range s.replicas {
+		all = append(all, r)
+	}
+	return all
+}
+
+func (s *Server) replica(id shard.ID) *replica {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.replicas[id]
+}
+
+// perform answers one data request. values is read for a push or assign, filled for
+// a pull, and not kept.
+func (s *Server) perform(ctx context.Context, h *wire.Header, values []float32) outcome {
+	r := s.replica(shard.ID(h.Shard))
+	if r == nil {
+		return outcome{code: codeUnknownShard}
+	}
+	if err := s.use(ctx, 4*int64(len(values))); err != nil {
+		return outcome{code: codeRetry}
+	}
+	var o outcome
+	switch h.Kind {
+	case wire.Push:
+		s.pushBytes.Add(4 * int64(len(values)))
+		o = r.push(h, values)
+	case wire.Pull:
+		s.pullBytes.Add(4 * int64(len(values)))
+		o = r.pull(h, values)
+	case wire.Assign:
+		o = r.assign(h, values)
+	}
+	return s.named(o)
+}
+
+// standing is the answer to a request whose shard has just changed its role.
+func (s *Server) standing(h *wire.Header) outcome {
+	r := s.replica(shard.ID(h.Shard))
+	if r == nil {
+		return outcome{code: codeUnknownShard}
+	}
+	r.mu.Lock()
+	o := r.check(h, int(h.Count))
+	r.mu.Unlock()
+	if o.code == codeOK || o.wait != nil {
+		o = outcome{code: codeRetry} // the payload was not kept
+	}
+	return s.named(o)
+}
+
+// named fills in this server where a copy says "here".
+func (s *Server) named(o outcome) outcome {
+	if o.code == codeMoved && o.to.server == "" {
+		o.to.server = s.cfg.ID
+	}
+	return o
+}
+
+func (s *Server) use(ctx context.Context, bytes int64) error {
+	if s.cfg.Device == nil {
+		return nil
+	}
+	return s.cfg.Device.Use(ctx, bytes)
+}
+
+// Shutdown stops the server; its shards should have been moved away before. It
+// returns when nothing of the server is left.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.closeData() // first: a server whose actor is gone acknowledges nothing
+	var err error
+	if !s.ref.IsZero() {
+		err = s.cfg.Node.Stop(ctx, s.ref)
+	}
+	s.running.Wait() // everything under way ends with s.ctx
+	if err != nil && !errors.Is(err, actor.ErrNoProcess) && !errors.Is(err, actor.ErrClosed) {
+		return fmt.Errorf("ps: stop server %q: %w", s.cfg.ID, err)
+	}
+	return nil
+}
+
+// Close stops the server at once. It is safe to call it twice.
+func (s *Server) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	return s.Shutdown(ctx)
+}
+
+func (s *Server) closeData() {
+	s.mu.Lock()
+	s.stop(ErrClosed)
+	for _, l := range s.listener {
+		_ = l.Close() // nothing to do about it
+	}
+	for c := range s.conns {
+		_ = c.Close() // its reader ends
+	}
+	s.mu.Unlock()
+	for _, r := range s.all() {
+		r.mu.Lock()
+		f := r.follower
+		r.become(shard.Copy{})
+		r.free()
+		r.mu.Unlock()
+		f.end(ErrClosed)
+	}
+}

@@ -1,0 +1,203 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrRefused is wrapped by the errors of Copy.Step: the copy will not do what
+// it is told, now or later, for this attempt. The coordinator feeds it to
+// Migration.Step as EventFailed.
+var ErrRefused = errors.New("shard: refused")
+
+// CopyState is what one server holds of one shard.
+type CopyState uint8
+
+// States of a copy. The zero value is Absent.
+const (
+	// Absent means that the server holds nothing.
+	Absent CopyState = iota
+	// Receiving means that the target's copy is being filled.
+	Receiving
+	// CaughtUp means that the target's copy is a few messages behind.
+	CaughtUp
+	// Complete means that the target's copy equals the frozen source.
+	Complete
+	// Serving means that the server is the owner and acknowledges pushes.
+	Serving
+	// Following means Serving, with a target that is being filled.
+	Following
+	// Frozen means that the source has stopped acknowledging. It never thaws
+	// by itself.
+	Frozen
+	// Released means that the source has given the shard away: it answers
+	// Moved with Peer and Epoch.
+	Released
+)
+
+// String is the name of the state as used in errors and logs.
+func (s CopyState) String() string {
+	names := [...]string{"absent", "receiving", "caught_up", "complete", "serving", "following", "frozen", "released"}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// Copy is the server's side of the protocol: what one server holds of one
+// shard, and which orders of a coordinator it takes. It is a value; the zero
+// value holds nothing, as a server does after a restart. Every order may come
+// twice, late, or from a coordinator that was replaced: orders of an attempt
+// that is over are refused, doubled ones change nothing.
+type Copy struct {
+	State CopyState
+	// Epoch is the epoch at which the copy serves or is frozen; for a target
+	// that of the source; for a released copy that of the new owner.
+	Epoch Epoch
+	// Attempt is the last move that this copy took part in, and Ended that
+	// the move is over for it.
+	Attempt uint64
+	Ended   bool
+	// Peer is the other server of the move.
+	Peer ServerID
+}
+
+// ServeFirst is the copy of a first owner, or of one that was filled from a
+// checkpoint.
+func ServeFirst(a Assignment) Copy {
+	return Copy{State: Serving, Epoch: a.Epoch, Attempt: a.Attempt, Ended: true}
+}
+
+// MayAcknowledge says whether the copy may acknowledge a write sent for the
+// given epoch (invariant I2, one writer).
+func (c Copy) MayAcknowledge(epoch Epoch) bool {
+	return (c.State == Serving || c.State == Following) && c.Epoch == epoch
+}
+
+// Fill says how far the stream from the source has come: caughtUp when the
+// last block has arrived, complete when the frozen source has drained it and
+// the digest was verified. It is refused for any attempt but the one that
+// fills this copy.
+func (c Copy) Fill(attempt uint64, complete bool) (Copy, error) {
+	filling := c.State == Receiving || c.State == CaughtUp || c.State == Complete
+	if !filling || attempt != c.Attempt {
+		return c, fmt.Errorf("%w: stream of attempt %d: the copy is %v at attempt %d", ErrRefused, attempt, c.State, c.Attempt)
+	}
+	switch {
+	case complete:
+		c.State = Complete
+	case c.State == Receiving:
+		c.State = CaughtUp
+	}
+	return c, nil
+}
+
+// order is the kind of an effect together with how its attempt compares with
+// that of the copy.
+type order struct {
+	kind  EffectKind
+	newer bool
+}
+
+// copyRule says in which states an order is taken and where it leads. In the
+// states of done it has been carried out already.
+type copyRule struct {
+	from, done []CopyState
+	next       CopyState
+	ends       bool // the attempt is over for this copy
+}
+
+// copyRules is every legal order; it is never changed.
+var copyRules = map[order]copyRule{
+	{EffectPrepare, true}:   {from: []CopyState{Absent, Receiving, CaughtUp, Complete, Released}, next: Receiving},
+	{EffectPrepare, false}:  {done: []CopyState{Receiving, CaughtUp, Complete}},
+	{EffectFollow, true}:    {from: []CopyState{Serving, Following}, next: Following},
+	{EffectFollow, false}:   {done: []CopyState{Following, Frozen}},
+	{EffectFreeze, false}:   {from: []CopyState{Following}, done: []CopyState{Frozen}, next: Frozen},
+	{EffectActivate, false}: {from: []CopyState{Complete}, next: Serving, ends: true},
+	{EffectRelease, false}:  {from: []CopyState{Frozen}, next: Released, ends: true},
+	{EffectThaw, true}:      {from: []CopyState{Serving, Following, Frozen}, next: Serving, ends: true},
+	{EffectThaw, false}:     {from: []CopyState{Following, Frozen}, next: Serving, ends: true},
+	{EffectDiscard, true}:   {from: []CopyState{Absent, Receiving, CaughtUp, Complete}, next: Absent, ends: true},
+	{EffectDiscard, false}:  {from: []CopyState{Receiving, CaughtUp, Complete}, done: []CopyState{Absent}, next: Absent, ends: true},
+	{EffectRestore, false}:  {from: []CopyState{Frozen}, next: Serving, ends: true},
+}
+
+// endedIn is the state in which a copy is after an order that ended its
+// attempt; the same order again is done already.
+func endedIn(kind EffectKind) (CopyState, bool) {
+	switch kind {
+	case EffectActivate, EffectThaw, EffectRestore:
+		return Serving, true
+	case EffectRelease:
+		return Released, true
+	case EffectDiscard:
+		return Absent, true
+	}
+	return 0, false
+}
+
+// Step takes one order and returns the copy after it. An order that was
+// carried out before returns the copy unchanged and no error. An error wraps
+// ErrRefused; the copy is unchanged then.
+func (c Copy) Step(e Effect) (Copy, error) {
+	if e.Attempt < c.Attempt {
+		return c, c.refuse(e, "a later attempt has begun")
+	}
+	newer := e.Attempt > c.Attempt
+	if gone := c.Attempt == 0 && c.State == Absent; gone && (e.Kind == EffectRelease || e.Kind == EffectDiscard) {
+		// The server was restarted. There is nothing to free; the attempt is
+		// noted so that late orders of it are refused.
+		return Copy{Attempt: e.Attempt, Ended: true}, nil
+	}
+	if c.Ended && !newer {
+		if state, ok := endedIn(e.Kind); ok && state == c.State && (state == Absent || e.Epoch == c.Epoch) {
+			return c, nil
+		}
+		return c, c.refuse(e, "the attempt is over here")
+	}
+	if c.State == Released && newer && e.Kind == EffectDiscard {
+		c.Attempt = e.Attempt // still answers Moved
+		return c, nil
+	}
+	return c.apply(e, copyRules[order{e.Kind, newer}])
+}
+
+func (c Copy) apply(e Effect, rule copyRule) (Copy, error) {
+	for _, s := range rule.done {
+		if s == c.State {
+			return c, nil
+		}
+	}
+	for _, s := range rule.from {
+		if s == c.State {
+			return c.transition(e, rule)
+		}
+	}
+	return c, c.refuse(e, "not in this state")
+}
+
+func (c Copy) transition(e Effect, rule copyRule) (Copy, error) {
+	want := c.Epoch
+	switch e.Kind {
+	case EffectActivate, EffectRelease:
+		want++
+	case EffectRestore:
+		want += 2
+	case EffectPrepare, EffectDiscard:
+		want = e.Epoch
+	}
+	if e.Epoch != want {
+		return c, c.refuse(e, fmt.Sprintf("the epoch must be %d", want))
+	}
+	next := Copy{State: rule.next, Epoch: e.Epoch, Attempt: e.Attempt, Ended: rule.ends, Peer: e.Peer}
+	if next.State == Absent {
+		next.Epoch, next.Peer = 0, ""
+	}
+	return next, nil
+}
+
+func (c Copy) refuse(e Effect, why string) error {
+	return fmt.Errorf("%w: %v of shard %d at epoch %d attempt %d: the copy is %v at epoch %d attempt %d: %s",
+		ErrRefused, e.Kind, e.Shard, e.Epoch, e.Attempt, c.State, c.Epoch, c.Attempt, why)
+}

@@ -1,0 +1,106 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrPartition is wrapped by the errors of Partition that do not concern the
+// model itself.
+var ErrPartition = errors.New("shard: partition")
+
+const (
+	// MaxShards is the largest number of shards of one job.
+	MaxShards = 1 << 20
+	// MinShardBytes is the smallest limit that PartitionOptions accepts.
+	MinShardBytes = 64
+
+	defaultParts         = 128      // shards of a large model under the default limit
+	defaultMinShardBytes = 64 << 10 // below this, messages cost more than bytes
+	defaultMaxShardBytes = 64 << 20
+	evenParts            = 12 // divides by 1, 2, 3, 4, 6 and 12 servers
+)
+
+// PartitionOptions tune Partition. The zero value is the documented default.
+type PartitionOptions struct {
+	// MaxShardBytes is the largest shard, in bytes. Zero means 1/128 of the
+	// model, at least 64 KiB and at most 64 MiB; and a layer that falls into
+	// six pieces or more is then cut into a multiple of twelve, so that 2, 3,
+	// 4, 6 or 12 servers share it evenly.
+	MaxShardBytes int64
+}
+
+// Partition cuts a model into shards: vertically by layer, and a layer over
+// the limit into runs of whole rows of nearly equal length. A layer whose
+// single row is over the limit is cut into runs of elements instead, without
+// regard to rows. The shards cover every element exactly once, in the order of
+// layers and elements; the ID of each is its index. A layer without elements
+// has no shard. It returns an error that wraps ErrInvalidModel, or ErrPartition
+// when an option or the number of shards is out of bounds.
+func Partition(m Model, o PartitionOptions) ([]Shard, error) {
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	if o.MaxShardBytes != 0 && o.MaxShardBytes < MinShardBytes {
+		return nil, fmt.Errorf("%w: shard limit of %d bytes, at least %d needed", ErrPartition, o.MaxShardBytes, MinShardBytes)
+	}
+	limit, even := o.MaxShardBytes, int64(1)
+	if limit == 0 {
+		limit = min(max(m.Bytes()/defaultParts, defaultMinShardBytes), defaultMaxShardBytes)
+		even = evenParts
+	}
+	var shards []Shard
+	for i, l := range m.Layers {
+		cut := cutLayer(l, limit, even)
+		if int64(len(shards))+cut.parts > MaxShards {
+			return nil, fmt.Errorf("%w: more than %d shards at layer %d %.64q with a limit of %d bytes each", ErrPartition, MaxShards, i, l.Name, limit)
+		}
+		shards = cut.appendTo(shards, i, l.DType)
+	}
+	return shards, nil
+}
+
+// cut says how one layer falls into pieces: parts runs of units (rows or
+// elements) of unitElems elements each.
+type cut struct {
+	units, unitElems, parts int64
+}
+
+func cutLayer(l Layer, limit, even int64) cut {
+	elems := l.Elems()
+	if elems == 0 {
+		return cut{}
+	}
+	c := cut{units: int64(l.Rows()), unitElems: int64(l.RowElems())}
+	unitBytes := c.unitElems * l.DType.Size()
+	if unitBytes > limit {
+		c = cut{units: elems, unitElems: 1}
+		unitBytes = l.DType.Size()
+	}
+	unitsPerPart := limit / unitBytes
+	c.parts = (c.units + unitsPerPart - 1) / unitsPerPart
+	if c.parts >= evenParts/2 {
+		c.parts = min((c.parts+even-1)/even*even, c.units)
+	}
+	return c
+}
+
+func (c cut) appendTo(shards []Shard, layer int, dtype DType) []Shard {
+	if c.parts == 0 {
+		return shards
+	}
+	// The first `longer` parts have one unit more; no product of two large
+	// numbers is needed.
+	length, longer := c.units/c.parts, c.units%c.parts
+	begin := int64(0)
+	for p := range c.parts {
+		n := length
+		if p < longer {
+			n++
+		}
+		end := begin + n*c.unitElems
+		shards = append(shards, Shard{ID: ID(len(shards)), Range: Range{Layer: layer, Begin: begin, End: end}, DType: dtype})
+		begin = end
+	}
+	return shards
+}
