@@ -100,11 +100,10 @@ func (c *Context) From() Ref { return c.from }
 func (c *Context) Request() *Request { return c.req }
 
 // Reply answers the call that is being handled; it does nothing for a cast.
-func (c *Context) Reply(v any) {
-	if c.req != nil {
-		c.req.Reply(v)
-	}
-}
+func (c *Context) Reply(v any) { c.req.Reply(v) }
+
+// Fail answers the call that is being handled with an error; it does nothing for a cast.
+func (c *Context) Fail(err error) { c.req.Fail(err) }
 
 // Context returns a context that is cancelled when the actor ends or is killed.
 func (c *Context) Context() context.Context { return c.p.ctx }

@@ -36,7 +36,7 @@ func Example() {
 	greeter := actor.ActorFunc(func(c *actor.Context, msg any) error {
 		h, err := actor.As[hello](msg)
 		if err != nil {
-			c.Request().Fail(err)
+			c.Fail(err)
 			return nil
 		}
 		c.Reply("hello " + h.Who)

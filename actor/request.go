@@ -12,7 +12,8 @@ type result struct {
 }
 
 // Request is a call that waits for its answer. Its methods are safe from any
-// goroutine; the first Reply or Fail counts, later ones do nothing.
+// goroutine; the first Reply or Fail counts, later ones do nothing. Reply and Fail of a
+// nil Request, that of a cast, do nothing.
 type Request struct {
 	n        *Node
 	from     Ref
@@ -49,7 +50,7 @@ func (r *Request) Fail(err error) {
 }
 
 func (r *Request) answer(res result) {
-	if !r.answered.CompareAndSwap(false, true) {
+	if r == nil || !r.answered.CompareAndSwap(false, true) {
 		return
 	}
 	if p := r.owner.Load(); p != nil {

@@ -51,7 +51,9 @@ type lossy struct {
 }
 
 func newLossy(t *testing.T, judge func(bool, *wire.Header) fate, workers int, layers ...shard.Layer) *lossy {
-	l := &lossy{c: newCluster(t, sgdJob(layers...), patient)}
+	job := sgdJob(layers...)
+	job.MaxShardBytes = 64 << 20 // a layer is one shard
+	l := &lossy{c: newCluster(t, job, patient)}
 	l.c.within(5 * time.Minute)
 	l.server = l.c.proxied("s1", newFrameProxy(t, judge))
 	node := l.c.node("workers")
@@ -60,6 +62,7 @@ func newLossy(t *testing.T, judge func(bool, *wire.Header) fate, workers int, la
 		l.workers[i] = l.c.workerOn(node, "w")
 		return nil
 	})
+	l.c.placed()
 	return l
 }
 
@@ -165,9 +168,8 @@ func TestT12WhileMoving(t *testing.T) {
 	f := newFaulty(4)
 	l := newLossy(t, f.judge, 20, layer("own", 20, 1), layer("shared", 1))
 	l.c.proxied("s2", newFrameProxy(t, f.judge))
-	l.c.placed()
 	stop := l.c.swapping("s1", "s2")
-	l.add(t, 100, 4)
+	l.add(t, 50, 8)
 	require.Greater(t, len(stop()), 4)
-	l.requireSums(t, 100)
+	l.requireSums(t, 50)
 }

@@ -129,7 +129,7 @@ func TestT16TargetHangsAtEachStep(t *testing.T) {
 			settled(t)
 			s := &steps{}
 			c := newCluster(t, stuckJob(), s.install, func(c *cluster) {
-				c.cfg.StepTimeout, c.cfg.CopyTimeout = time.Second, 2*time.Second
+				c.cfg.StepTimeout, c.cfg.CopyTimeout = time.Second, time.Second
 			})
 			c.server("s1")
 			c.placed()
@@ -139,7 +139,7 @@ func TestT16TargetHangsAtEachStep(t *testing.T) {
 			tr.goesOn()
 			s.once(at, func() { target.signal(syscall.SIGSTOP) })
 			if at == shard.EffectCommit || at == shard.EffectActivate {
-				ctx, cancel := context.WithTimeout(c.ctx, 3*time.Second)
+				ctx, cancel := context.WithTimeout(c.ctx, 1500*time.Millisecond)
 				defer cancel()
 				_, err := c.admin.Move(ctx, 0, "s2")
 				require.ErrorIs(t, err, context.DeadlineExceeded, "the caller does not hang")

@@ -26,8 +26,21 @@ func lateness() time.Duration {
 // late calls f when a participant is due that starts late.
 func late(f func()) { <-time.After(lateness()); f() }
 
-func TestT2LateServer(t *testing.T) {
+func TestT2SlowStarter(t *testing.T) {
 	settled(t)
+	for name, f := range map[string]func(*testing.T){
+		"server": lateServer, "worker": lateWorker,
+		"coordinator":      func(t *testing.T) { lateCoordinator(t, false) },
+		"coordinator node": func(t *testing.T) { lateCoordinator(t, true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they do nothing but wait
+			f(t)
+		})
+	}
+}
+
+func lateServer(t *testing.T) {
 	job := smallJob(ps.Consistency{})
 	job.MinServers = 2
 	c := newCluster(t, job)
@@ -46,13 +59,12 @@ func TestT2LateServer(t *testing.T) {
 	c.oneOwner()
 }
 
-func TestT2LateWorker(t *testing.T) {
-	settled(t)
+func lateWorker(t *testing.T) {
 	c := newCluster(t, smallJob(ps.Consistency{Mode: ps.BSP}))
 	c.server("s1")
 	w1 := c.worker("w1")
 	want := float32(0)
-	for begin := time.Now(); time.Since(begin) < lateness(); want++ {
+	for begin := time.Now(); time.Since(begin) < lateness()/4; want++ {
 		c.step("a", smallElems, w1) // nobody waits for who has not come
 	}
 	w2 := c.worker("w2")
@@ -62,13 +74,7 @@ func TestT2LateWorker(t *testing.T) {
 	c.requireValue(w1, want+2)
 }
 
-// The coordinator starts late: its process on a node that runs, or its node as well.
-func TestT2LateCoordinator(t *testing.T) {
-	settled(t)
-	t.Run("node too", func(t *testing.T) { lateCoordinator(t, true) })
-	t.Run("process", func(t *testing.T) { lateCoordinator(t, false) })
-}
-
+// lateCoordinator: its process starts late on a node that runs, or its node as well.
 func lateCoordinator(t *testing.T, nodeToo bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()

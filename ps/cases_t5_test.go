@@ -37,26 +37,33 @@ func (c *cluster) lose(kind string, times int64) *atomic.Int64 {
 }
 
 func TestT5LostControlMessage(t *testing.T) {
-	times := []int64{1, 3}
-	if testing.Short() {
-		times = times[:1]
-	}
-	for _, kind := range controlMessages {
-		for _, n := range times {
-			t.Run(fmt.Sprint(kind, " ", n), func(t *testing.T) {
-				settled(t)
-				c := newCluster(t, smallJob(ps.Consistency{Mode: ps.BSP}))
-				dropped := c.lose(kind, n)
-				begin := time.Now()
-				c.wholeLife()
-				if kind != "ps.retain" { // sent after a while only
-					require.NotZero(t, dropped.Load(), "the message was never sent")
-				}
-				// Each loss costs one attempt, of a second, and a share of the next ones.
-				require.Less(t, time.Since(begin), time.Duration(n)*2*time.Second+10*time.Second)
-			})
+	settled(t)
+	t.Run("once", func(t *testing.T) { // most of the time they wait, so they do it together
+		for _, kind := range controlMessages {
+			t.Run(kind, func(t *testing.T) { loseAtFirst(t, kind, 1) })
 		}
+	})
+	if testing.Short() {
+		return
 	}
+	t.Run("thrice", func(t *testing.T) {
+		for _, kind := range []string{"ps.registerReply", "ps.joinReply", "ps.tickReply", "ps.commandReply", "ps.MoveReport"} {
+			t.Run(kind, func(t *testing.T) { loseAtFirst(t, kind, 3) })
+		}
+	})
+}
+
+func loseAtFirst(t *testing.T, kind string, times int64) {
+	t.Parallel()
+	c := newCluster(t, smallJob(ps.Consistency{Mode: ps.BSP}))
+	dropped := c.lose(kind, times)
+	begin := time.Now()
+	c.wholeLife()
+	if kind != "ps.retain" { // sent after a while only
+		require.NotZero(t, dropped.Load(), "the message was never sent")
+	}
+	// Each loss costs one attempt, of a second, and a share of the next ones.
+	require.Less(t, time.Since(begin), time.Duration(times)*2*time.Second+10*time.Second)
 }
 
 // wholeLife sends every kind of control message but those of time.

@@ -22,6 +22,7 @@ type clocks struct {
 type member struct {
 	clock   uint32 // clock that the member works on
 	waiting bool   // it has finished clock and waits for clock+1
+	back    bool   // it came back, and may be one clock further than it said
 }
 
 func newClocks(mode Consistency) clocks {
@@ -55,7 +56,7 @@ func (c *clocks) join(incarnation uint64, clock uint32) uint32 {
 
 // comeBack adds a member that a restarted coordinator did not know, at its own clock.
 func (c *clocks) comeBack(incarnation uint64, clock uint32) {
-	c.members[incarnation] = member{clock: clock}
+	c.members[incarnation] = member{clock: clock, back: true}
 	c.next = max(c.next, clock)
 }
 
@@ -82,6 +83,8 @@ func (c *clocks) tick(incarnation uint64, clock uint32) ([]uint64, error) {
 		return nil, fmt.Errorf("%w: incarnation %d", ErrNotMember, incarnation)
 	case clock+1 == m.clock:
 		return []uint64{incarnation}, nil
+	case m.back && !m.waiting && clock == m.clock+1:
+		m.clock = clock // the last answer of the earlier coordinator overtook its return
 	case clock != m.clock:
 		return nil, fmt.Errorf("ps: tick of clock %d, the worker is at clock %d", clock, m.clock)
 	}

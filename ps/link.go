@@ -31,6 +31,9 @@ type link struct {
 	credits chan struct{} // one per request under way
 	rtt     atomic.Int64  // smoothed, nanoseconds
 
+	sending atomic.Int32  // requests that are being written
+	written atomic.Uint64 // and that have been, to see whether there is progress
+
 	mu      sync.Mutex
 	last    uint64 // request number
 	pending map[uint64]*call
@@ -52,7 +55,8 @@ type call struct {
 	seqs   *sequencer // push: where the number came from
 	timer  *time.Timer
 
-	silences int // times that it was sent and not answered in time
+	writing  context.Context // of the operation, since the request was sent
+	silences int             // times that it was sent and not answered in time
 }
 
 // dial opens a data connection: to the unix socket on the same machine if there is
@@ -91,7 +95,12 @@ func dialTCP(ctx context.Context, addr string, tlsConfig *tls.Config) (net.Conn,
 
 func greet(ctx context.Context, nc net.Conn, to serverInfo, cfg stream.Config) (*stream.Conn, error) {
 	conn := stream.New(nc, cfg)
-	if err := dialHandshake(ctx, conn, to.Token); err != nil {
+	stop := context.AfterFunc(ctx, func() { _ = conn.CloseWithError(context.Cause(ctx)) })
+	err := dialHandshake(ctx, conn, to.Token)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
 		_ = conn.Close() // the handshake's error is the cause
 		return nil, fmt.Errorf("%w: server %q at %v: %w", ErrUnavailable, to.ID, nc.RemoteAddr(), err)
 	}
@@ -113,6 +122,7 @@ func localServer(ctx context.Context, n *actor.Node, info serverInfo) *Server {
 func newLink(conn *stream.Conn) *link {
 	l := &link{conn: conn, credits: make(chan struct{}, maxInFlight), pending: map[uint64]*call{}}
 	go l.read()
+	go l.watch()
 	return l
 }
 
@@ -130,6 +140,10 @@ func (l *link) start(ctx context.Context, c *call) error {
 			return context.Cause(ctx)
 		}
 	}
+	if ctx.Err() != nil { // the credit may have come because others were cancelled too
+		<-l.credits
+		return context.Cause(ctx)
+	}
 	var payload []byte
 	if c.header.Kind != wire.Pull {
 		payload = wire.Bytes(c.values)
@@ -142,14 +156,56 @@ func (l *link) start(ctx context.Context, c *call) error {
 		return l.err
 	}
 	l.last++
-	c.header.Request, c.link, c.sent = l.last, l, time.Now()
+	c.header.Request, c.link, c.sent, c.writing = l.last, l, time.Now(), ctx
 	l.pending[l.last] = c
 	l.mu.Unlock()
 	c.header.Encode(c.raw[:])
-	if err := l.conn.Send(c.raw[:], payload); err != nil && l.cancel(c) {
+	l.sending.Add(1)
+	err := l.conn.Send(c.raw[:], payload)
+	l.sending.Add(-1)
+	l.written.Add(1)
+	if err != nil && l.cancel(c) {
 		return err
 	}
 	return nil
+}
+
+// stuckGrace is how long a transfer may outlast the context of the operation that it
+// belongs to, before the connection is given up.
+const stuckGrace = time.Second
+
+// watch closes the connection when a request is being written whose context has
+// ended, and nothing has got through since the last look. A caller's slice cannot be
+// given back in the middle of a write, so nothing else ends one that a hung server
+// does not take.
+func (l *link) watch() {
+	tick := time.NewTicker(stuckGrace / 2)
+	defer tick.Stop()
+	last := uint64(0)
+	for {
+		select {
+		case <-l.conn.Done():
+			return
+		case <-tick.C:
+		}
+		written := l.written.Load()
+		if written == last && l.sending.Load() > 0 && l.overdue() {
+			_ = l.conn.CloseWithError(fmt.Errorf("%w: it takes nothing", ErrUnavailable)) // readers and writers get it
+		}
+		last = written
+	}
+}
+
+// overdue reports whether the context of a request that is being written has ended.
+func (l *link) overdue() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.pending {
+		if c.writing != nil && c.writing.Err() != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // cancel takes a request back. It reports false when the answer has come already:
@@ -188,11 +244,12 @@ func (l *link) finish(c *call, err error) {
 	c.done <- struct{}{}
 }
 
-// resendAfter is how long to wait for an answer before the request is sent again,
-// longer each time.
+// resendAfter is how long to wait for an answer before the request is sent again.
+// It grows with the time that answers take, and with each silence, but not without
+// end: one request of many that is lost several times must not hold the others.
 func (l *link) resendAfter(silences int) time.Duration {
 	d := max(minResend, 4*time.Duration(l.rtt.Load()))
-	return min(d<<min(silences, 5), maxResend)
+	return min(d<<min(silences, 2), maxResend)
 }
 
 // read hands the replies to their callers until the connection ends.

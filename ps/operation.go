@@ -184,7 +184,7 @@ func (c *Client) prepare(ctx context.Context, kind wire.Kind) error {
 
 func (c *Client) newCall(kind wire.Kind, s shard.Shard, offset int64, values []float32) *call {
 	k := c.calls.Get().(*call)
-	k.values = values
+	k.values, k.silences, k.writing = values, 0, nil
 	k.header = wire.Header{
 		Kind: kind, Shard: uint32(s.ID), Incarnation: c.incarnation.Load(), Clock: c.clockNow(),
 		Offset: uint64(offset), Count: uint32(len(values)),
@@ -252,6 +252,10 @@ func (c *Client) await(ctx context.Context, k *call) error {
 	case <-k.done:
 		return k.err
 	default:
+	}
+	if k.link == nil { // within this process, and bounded by ctx there
+		<-k.done
+		return k.err
 	}
 	k.timer.Reset(k.link.resendAfter(k.silences) - time.Since(k.sent))
 	defer k.timer.Stop()

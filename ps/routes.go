@@ -88,6 +88,7 @@ func (r *routes) refresh(ctx context.Context) error {
 	for {
 		reply, err := request[routesReply](ctx, r.node, r.coordinator, routesRequest{First: first})
 		if err != nil {
+			r.asked = time.Now() // those who wait for the lock try their old routes first
 			return fmt.Errorf("ps: ask %v for routes: %w", r.coordinator, err)
 		}
 		r.take(first, reply)
