@@ -47,13 +47,7 @@ func (t *callTable) rebind(id uint64, pc *pendingCall, c *conn) {
 // drop forgets a call whose caller has gone, or has its answer. A late answer finds
 // nothing.
 func (t *callTable) drop(id uint64, pc *pendingCall) {
-	t.mu.Lock()
-	delete(t.pending, id)
-	t.mu.Unlock()
-	select {
-	case <-pc.ch: // the answer came in the same moment
-	default:
-	}
+	t.reset(id, pc)
 	pc.conn = nil
 	t.free.Put(pc)
 }
@@ -113,7 +107,7 @@ func (t *callTable) reset(id uint64, pc *pendingCall) {
 	delete(t.pending, id)
 	t.mu.Unlock()
 	select {
-	case <-pc.ch:
+	case <-pc.ch: // the answer came in the same moment
 	default:
 	}
 }

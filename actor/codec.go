@@ -34,7 +34,7 @@ func (f *frameBuffer) WriteByte(c byte) error {
 	return nil
 }
 
-// encoder builds frames. It is reused; see encoders.
+// encoder builds frames. It is reused; see encoderPool.
 type encoder struct {
 	frameBuffer
 	enc *msgpack.Encoder

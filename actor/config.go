@@ -6,10 +6,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"maps"
 	"net"
-	"sort"
+	"slices"
 	"time"
 )
 
@@ -55,7 +55,7 @@ type Config struct {
 	// Heartbeat is the time between probes to each connected peer. Zero: 100 ms.
 	Heartbeat time.Duration
 	// Suspicion is how long a peer may be silent before it counts as down; at least
-	// twice Heartbeat. Zero: 500 ms.
+	// twice Heartbeat. Zero: 500 ms, or twice Heartbeat if that is longer.
 	Suspicion time.Duration
 	// MailboxSize bounds the messages that wait in one actor, for actors whose
 	// Options give no other bound. Zero: 65,536.
@@ -99,7 +99,7 @@ func (c Config) withDefaults() Config {
 		c.MailboxSize = defaultMailboxSize
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
 }
@@ -131,12 +131,7 @@ func (c Config) validate() error {
 	addf(c.Suspicion < 2*c.Heartbeat, "Suspicion is %v, want at least twice Heartbeat, %v", c.Suspicion, 2*c.Heartbeat)
 	addf(c.MailboxSize < 1 || c.MailboxSize > maxMailboxSize, "MailboxSize is %d, want 1 to %d", c.MailboxSize, maxMailboxSize)
 	addf(len(c.Peers) > maxPeers, "Peers has %d entries, at most %d", len(c.Peers), maxPeers)
-	names := make([]string, 0, len(c.Peers))
-	for name := range c.Peers {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(c.Peers)) {
 		add(validateName("peer", name, nodeNameBytes))
 		add(validateAddress(c.Peers[name]))
 		addf(name == c.Name, "Peers has %q, this node itself", name)

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Sentinels that callers branch on, with errors.Is. They hold across nodes.
+// Sentinels that callers branch on, with errors.Is. They hold across nodes, except
+// ErrHandshake, ErrAddressInUse and ErrStop, which mean something on this side only.
 var (
 	// ErrNoProcess means that no process of that name runs on that node, or that
 	// it ended before it answered.

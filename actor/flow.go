@@ -335,8 +335,9 @@ func (n *Node) flowsGone(p *process) {
 	n.net.eachConn(func(c *conn) { c.flows.gone(p) })
 }
 
-// lostAll counts what is lost with the connection.
-func (t *flowTable) lostAll() {
+// closeAll ends all flows with the connection. How much is lost with it is not known
+// on this side; Observer.PeerDown tells that it broke.
+func (t *flowTable) closeAll() {
 	t.outMu.Lock()
 	flows := t.out
 	t.out = make(map[string]*outflow)

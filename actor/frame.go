@@ -220,7 +220,7 @@ func checkLength(n uint32) error {
 	return nil
 }
 
-// name appends a name; text a longer string.
+// name appends a name, cut to maxName bytes; str appends a longer string.
 func (e *encoder) name(s string) {
 	if len(s) > maxName {
 		s = s[:maxName]

@@ -59,7 +59,7 @@ func (c *conn) onProbe(k kind, body []byte) error {
 	}
 	sample := int64(time.Since(c.clockStart)) - int64(t)
 	if sample < 0 {
-		return fmt.Errorf("probe from the future")
+		return fmt.Errorf("pong of a ping sent at %v, the clock is at %v", time.Duration(t), time.Since(c.clockStart))
 	}
 	c.lastRTT.Store(sample)
 	smooth := c.rtt.Load()

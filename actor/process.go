@@ -14,9 +14,8 @@ import (
 
 // signal is a message of the package itself to a process's loop.
 type signal struct {
-	reason error    // why to end
-	from   Ref      // the linked process that ended; zero for a plain request to stop
-	req    *Request // whoever wants to know when the process is gone
+	reason error // why to end
+	from   Ref   // the linked process that ended; zero for a plain request to stop
 }
 
 // process is one actor: an ergo process whose loop is run here, over a mailbox of
@@ -223,9 +222,6 @@ func (p *process) discard(rest []envelope) {
 	for _, e := range rest {
 		if e.req != nil {
 			e.req.Fail(p.endedError())
-		}
-		if s, ok := e.msg.(*signal); ok && s.req != nil {
-			s.req.Reply(nil)
 		}
 	}
 }

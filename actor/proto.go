@@ -81,7 +81,7 @@ func (w *network) startErgo(host string, port uint16) error {
 		Creation:  uint32(w.n.incarnation) | 1,
 		Listeners: []node.Listener{{Hostname: host, Listen: port}},
 		Registrar: registrar{w},
-		Handshake: acceptor{w},
+		Handshake: acceptor{w: w},
 		Proto:     wire{w},
 		System:    node.System{DisableAnonMetrics: true},
 	}
@@ -184,7 +184,7 @@ func (c *conn) serve() {
 	}
 	c.read()
 	n.net.live.CompareAndDelete(c.peer, c)
-	c.flows.lostAll()
+	c.flows.closeAll()
 	c.dropMonitors()
 	n.nodeDown(c.peer, c.err)
 	n.log.Warn("actor: peer down", "peer", c.peer, "error", c.err.Error())

@@ -83,14 +83,9 @@ func (a adoption) Start(_ net.Addr, dialled lib.NetReadWriter, _ bool, _ string)
 }
 
 // acceptor implements node.HandshakeInterface for the listener.
-type acceptor struct{ w *network }
-
-// Init does nothing.
-func (acceptor) Init(string, uint32, node.Flags) error { return nil }
-
-// Start refuses: no connection is dialled by ergo.
-func (acceptor) Start(net.Addr, lib.NetReadWriter, bool, string) (node.HandshakeDetails, error) {
-	return node.HandshakeDetails{}, ErrUnsupported
+type acceptor struct {
+	noHandshake
+	w *network
 }
 
 // Accept takes a duplicate of the socket. The error makes ergo close its own without
@@ -102,14 +97,17 @@ func (a acceptor) Accept(_ net.Addr, accepted lib.NetReadWriter, _ bool, _ strin
 	return node.HandshakeDetails{}, io.EOF
 }
 
-// Version is part of what ergo would register.
-func (acceptor) Version() node.HandshakeVersion { return protocolVersion }
-
-// noHandshake has the methods of node.HandshakeInterface that an adoption does not use.
+// noHandshake refuses both sides of node.HandshakeInterface: ergo makes no connection
+// by itself.
 type noHandshake struct{}
 
 // Init does nothing.
 func (noHandshake) Init(string, uint32, node.Flags) error { return nil }
+
+// Start refuses.
+func (noHandshake) Start(net.Addr, lib.NetReadWriter, bool, string) (node.HandshakeDetails, error) {
+	return node.HandshakeDetails{}, ErrUnsupported
+}
 
 // Accept refuses.
 func (noHandshake) Accept(net.Addr, lib.NetReadWriter, bool, string) (node.HandshakeDetails, error) {

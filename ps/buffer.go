@@ -8,9 +8,8 @@ type buffer struct {
 	values [BlockElems]float32
 }
 
-func (b *buffer) bytes(n int) []byte         { return wire.Bytes(b.values[:])[:n] }
-func (b *buffer) floats(n uint32) []float32  { return b.values[:n] }
-func (b *buffer) fill(x []float32) []float32 { return b.values[:copy(b.values[:], x)] }
+func (b *buffer) bytes(n int) []byte        { return wire.Bytes(b.values[:])[:n] }
+func (b *buffer) floats(n uint32) []float32 { return b.values[:n] }
 
 // buffers is a bounded list of free buffers.
 type buffers chan *buffer

@@ -189,3 +189,31 @@ func TestT9CancelPushes(t *testing.T) {
 	require.Positive(t, sure.Load())
 	require.Positive(t, unsure.Load())
 }
+
+// A server that has stopped reading cannot hold a push of more than the sockets take
+// for long beyond its deadline; when it goes on, so does the worker.
+func TestT9DeadlineAtHungServer(t *testing.T) {
+	settled(t)
+	const n = 32 * ps.BlockElems
+	g := &gate{}
+	c := newCluster(t, sgdJob(layer("x", n)), patient)
+	c.serverWith("s1", func(cfg *ps.ServerConfig) { cfg.Device = g })
+	w := c.worker("w")
+	before, after := make([]float32, n), make([]float32, n)
+	require.NoError(t, w.Pull(c.ctx, "x", before))
+	open := g.close()
+	ctx, cancel := context.WithTimeout(c.ctx, 300*time.Millisecond)
+	defer cancel()
+	started := time.Now()
+	err := w.Push(ctx, "x", vector(n, -1))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Less(t, time.Since(started), 4*time.Second)
+	open()
+	require.NoError(t, w.Pull(c.ctx, "x", before)) // what came through of the first
+	require.NoError(t, w.Push(c.ctx, "x", vector(n, -1)))
+	require.NoError(t, w.Pull(c.ctx, "x", after))
+	for i := range after {
+		first := after[i] - 1
+		require.True(t, first == 0 || first == 1, "element %d was given %v", i, after[i])
+	}
+}

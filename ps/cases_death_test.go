@@ -36,7 +36,8 @@ func (c *cluster) step(layer string, elems int, workers ...*ps.Worker) {
 
 func (c *cluster) requireValue(w interface {
 	Pull(context.Context, string, []float32) error
-}, want float32) {
+}, want float32,
+) {
 	c.t.Helper()
 	got := make([]float32, smallElems)
 	require.NoError(c.t, w.Pull(c.ctx, "a", got))

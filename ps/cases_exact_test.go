@@ -130,7 +130,7 @@ func TestT12MillionPushes(t *testing.T) {
 	l.requireSums(t, rounds)
 	require.Equal(t, windows, l.server.WindowBytes(), "push windows")
 	require.Less(t, windows, 300*1024, "push windows of 300 workers at two shards")
-	require.Less(t, heapInUse(), heap+64<<20)
+	require.Less(t, heapInUse(), heap+128<<20, "half of it is the server's list of free buffers")
 }
 
 func heapInUse() uint64 {

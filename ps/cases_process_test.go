@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -125,6 +127,23 @@ func (p *process) kill() {
 func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(s))
+	for deadline := time.Now().Add(patience); s == syscall.SIGSTOP && !p.stopped() && time.Now().Before(deadline); {
+		runtime.Gosched() // the signal takes effect a little after it was sent
+	}
+}
+
+// stopped reports whether every thread of the process stands still. Where that
+// cannot be told, it does.
+func (p *process) stopped() bool {
+	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+	for _, name := range stats {
+		text, err := os.ReadFile(name)
+		_, state, found := strings.Cut(string(text), ") ")
+		if err == nil && found && !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return true
 }
 
 // TestRole is not a test: it is the other processes of the tests.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -211,6 +212,7 @@ func (c *Client) path(ctx context.Context, info serverInfo) (*Server, *link, err
 	}
 	if s = localServer(ctx, c.cfg.Node, info); s != nil {
 		c.mu.Lock()
+		maps.DeleteFunc(c.locals, func(_ string, old *Server) bool { return old.ctx.Err() != nil })
 		c.locals[info.Instance] = s
 		c.mu.Unlock()
 		return s, nil, nil
@@ -266,6 +268,7 @@ func (c *Client) dial(ctx context.Context, info serverInfo, d *dialing) (*link, 
 		return nil, err
 	}
 	l := newLink(conn)
+	maps.DeleteFunc(c.links, func(_ string, old *link) bool { return old.conn.Err() != nil })
 	c.links[info.Instance] = l
 	if c.ctx.Err() != nil {
 		_ = conn.CloseWithError(ErrClosed) // the client closed meanwhile
@@ -278,6 +281,9 @@ func (c *Client) begin(ctx context.Context, k *call) {
 	k.err, k.link, k.text, k.out = nil, nil, "", outcome{}
 	o, info, err := c.routes.of(shard.ID(k.header.Shard))
 	k.header.Epoch, k.server = uint64(o.epoch), info
+	if c.observer {
+		k.header.Clock = c.clockNow() // it may have advanced since the last attempt
+	}
 	if err == nil && k.seqs != nil {
 		k.header.Floor = k.seqs.low()
 	}

@@ -118,7 +118,7 @@ func (r *replica) host(order shard.Effect) error {
 	switch {
 	case r.copy.MayAcknowledge(order.Epoch):
 		return nil
-	case r.copy.State != shard.Absent:
+	case r.copy.State != shard.Absent || r.copy.Attempt != 0: // late: it has been moved since
 		return fmt.Errorf("%w: host of shard %d at epoch %d: the copy is %v at epoch %d", shard.ErrRefused, order.Shard, order.Epoch, r.copy.State, r.copy.Epoch)
 	}
 	r.allocate()

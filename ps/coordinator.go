@@ -239,7 +239,7 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 	case registerRequest:
 		answer(ctx, c.register(ctx, m), registerReply{Job: c.cfg.Job.Name})
 	case serverReport:
-		c.report(m)
+		c.report(ctx, m)
 	case joinRequest:
 		reply, err := c.join(ctx, m)
 		answer(ctx, err, reply)
@@ -331,7 +331,8 @@ func (c *Coordinator) routes(m routesRequest) routesReply {
 		}
 		r.Owners = append(r.Owners, n)
 		r.Epochs = append(r.Epochs, uint64(a.Epoch))
-		if s := c.servers[a.Owner]; s != nil && s.lost[a.Shard] {
+		// While a move is under way another server may have the shard.
+		if s := c.servers[a.Owner]; s != nil && s.lost[a.Shard] && c.places.record(a.Shard).Pending == nil {
 			r.Lost = append(r.Lost, uint32(max(m.First, 0)+i))
 		}
 	}

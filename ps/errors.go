@@ -57,7 +57,8 @@ func (e *OpError) Unwrap() error { return e.Err }
 
 // Retryable reports whether the same operation may succeed when it is repeated
 // later without changes. A push that failed with a retryable error may have been
-// applied or not; it will not be applied after the error was returned.
+// applied or not, and what of it is still on its way may be applied yet, until a later
+// push of the same client to the same shard was acknowledged.
 func Retryable(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNotPlaced) ||
 		errors.Is(err, context.DeadlineExceeded) || actor.Retryable(err)

@@ -42,6 +42,7 @@ type followerStream struct {
 
 	// guarded by r.mu
 	sent   int    // blocks queued
+	wanted int    // room that the stream itself waits for; requests leave it
 	frames uint64 // frames queued; each carries its number
 	err    error  // why it ended
 }
@@ -90,6 +91,8 @@ func (r *replica) follow(ctx context.Context, conn *stream.Conn, order shard.Eff
 // wait blocks until the queue has room for n frames. The caller holds r.mu. The
 // error is why the stream ended.
 func (f *followerStream) wait(n int) error {
+	f.wanted += n
+	defer func() { f.wanted -= n }()
 	for f.err == nil && len(f.queue)+n > followQueue {
 		f.r.room.Wait()
 	}
@@ -144,7 +147,22 @@ func (f *followerStream) enqueue(h wire.Header, payload *buffer) {
 // caller holds mu.
 func (r *replica) followerFull(offset uint64) bool {
 	f := r.follower
-	return f != nil && int(offset/BlockElems) < f.sent && len(f.queue) >= followQueue
+	return f != nil && int(offset/BlockElems) < f.sent && len(f.queue)+f.wanted >= followQueue
+}
+
+// waitRoom waits for a change of the follower's queue. It reports false when ctx has
+// ended. The caller holds mu.
+func (r *replica) waitRoom(ctx context.Context) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	defer context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.room.Broadcast()
+	})()
+	r.room.Wait()
+	return true
 }
 
 // forward sends what was just applied behind the block that it touched. The caller
@@ -155,7 +173,7 @@ func (r *replica) forward(h *wire.Header, values []float32) {
 		return
 	}
 	fwd := *h
-	fwd.Kind, fwd.Code, fwd.Length = wire.Forward, uint8(h.Kind), 4*h.Count
+	fwd.Kind, fwd.Code, fwd.Length = wire.Forward, uint8(h.Kind), 4*uint32(len(values))
 	f.enqueue(fwd, f.copied(values))
 }
 

@@ -88,6 +88,7 @@ func (s *Server) accept(l net.Listener) {
 			}
 			if err != nil {
 				s.log.Warn("data plane accept", "server", s.cfg.ID, "err", err)
+				sleep(s.ctx, rejoinPause) // out of files, perhaps
 				continue
 			}
 			s.running.Go(func() { s.serveConn(nc, &unproven) })

@@ -69,11 +69,20 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 	return ctx.Monitor(actor.Ref{Node: m.Info.Node, Name: m.Info.Process})
 }
 
-func (c *Coordinator) report(m serverReport) {
+func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.servers[m.ID]; s != nil && s.info.Instance == m.Instance {
-		s.load = m.Load
+	s := c.servers[m.ID]
+	if s == nil || s.info.Instance != m.Instance {
+		c.mu.Unlock()
+		return
+	}
+	// A report of a server that is down: its connection broke and is back, and the news
+	// of that came after the server had registered again.
+	back, ref := !s.up, actor.Ref{Node: s.info.Node, Name: s.info.Process}
+	s.load, s.up = m.Load, true
+	c.mu.Unlock()
+	if back {
+		_ = ctx.Monitor(ref) // a failure shows as another Down
 	}
 }
 
@@ -87,7 +96,7 @@ func (c *Coordinator) join(ctx *actor.Context, m joinRequest) (joinReply, error)
 	missing := c.missing[inc]
 	switch {
 	case inc != 0 && !m.Observer && c.cfg.Job.clocked() && !missing,
-		inc != 0 && (inc >= c.next || c.gone[inc] || time.Since(c.started) > retainGrace):
+		inc != 0 && (inc >= c.next || c.members[inc] != nil || c.gone[inc] || time.Since(c.started) > retainGrace):
 		return joinReply{}, fmt.Errorf("%w: incarnation %d was taken for gone", ErrNotMember, inc)
 	case inc == 0 && !m.Observer && c.settling():
 		return joinReply{}, errReturning
@@ -301,7 +310,9 @@ func (c *Coordinator) create(todo []shard.Assignment) error {
 		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.CopyTimeout)
 		_, err := c.order(ctx, a.Owner, command{Kind: kindHost, Shard: uint32(a.Shard), Epoch: uint64(a.Epoch), Timeout: c.cfg.CopyTimeout})
 		if err == nil {
-			err = c.places.swap(ctx, shard.Record{Assignment: a})
+			if err = c.places.swap(ctx, shard.Record{Assignment: a}); err != nil {
+				_, _ = c.places.read(ctx, a.Shard) // it may have been written all the same
+			}
 		}
 		cancel()
 		if err != nil {

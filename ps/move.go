@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"syscall"
 	"time"
 
@@ -91,28 +92,37 @@ func (c *Coordinator) run(w *underWay, mig shard.Migration, effects []shard.Effe
 		case <-c.ctx.Done():
 			return
 		}
-		report := c.drive(mig, effects)
-		<-c.slots
+		release := sync.OnceFunc(func() { <-c.slots })
+		report := c.drive(mig, effects, release)
+		release()
 		c.ended(w, report)
 	})
 }
 
 // resumeMoves finishes or undoes what an earlier coordinator left behind.
 func (c *Coordinator) resumeMoves() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, r := range c.places.pending() {
-		mig, effects, err := shard.Resume(*r.Pending, r.Assignment)
-		if err != nil {
-			c.log.Error("unfinished move cannot be resumed", "shard", r.Assignment.Shard, "err", err)
-			continue
-		}
-		c.mu.Lock()
-		c.run(&underWay{nonce: randomID()}, mig, effects)
-		c.mu.Unlock()
+		c.resume(r)
 	}
 }
 
-// drive performs a move step by step until it has ended.
-func (c *Coordinator) drive(m shard.Migration, effects []shard.Effect) MoveReport {
+// resume takes over a move that the store shows and nobody here drives. The caller
+// holds c.mu.
+func (c *Coordinator) resume(r shard.Record) {
+	mig, effects, err := shard.Resume(*r.Pending, r.Assignment)
+	if err != nil {
+		c.log.Error("unfinished move cannot be resumed", "shard", r.Assignment.Shard, "err", err)
+		return
+	}
+	c.run(&underWay{nonce: randomID()}, mig, effects)
+}
+
+// drive performs a move step by step until it has ended. It calls release early when
+// a server is silent: what is left then is to undo or to finish, which costs nothing
+// and may take as long as that server hangs, and other moves must not wait for it.
+func (c *Coordinator) drive(m shard.Migration, effects []shard.Effect, release func()) MoveReport {
 	report := MoveReport{Shard: m.Shard, From: m.From, To: m.To, Started: time.Since(c.started)}
 	begin := time.Now()
 	var frozen time.Time
@@ -127,6 +137,8 @@ func (c *Coordinator) drive(m shard.Migration, effects []shard.Effect) MoveRepor
 		bytes, ev := c.perform(e)
 		report.Bytes = max(report.Bytes, bytes)
 		switch ev.Kind {
+		case shard.EventTimeout:
+			release()
 		case shard.EventActivated, shard.EventThawed, shard.EventRestored:
 			if !frozen.IsZero() {
 				report.Freeze = time.Since(frozen)
@@ -176,18 +188,24 @@ func (c *Coordinator) perform(e shard.Effect) (bytes int64, ev shard.Event) {
 	case e.Kind == shard.EffectReadRecord:
 		r, err := c.places.read(ctx, e.Shard)
 		if err != nil {
+			sleep(c.ctx, retryPause)
 			return 0, shard.Event{Kind: shard.EventUnknown, Reason: err.Error()}
 		}
 		return 0, shard.Event{Kind: shard.EventRecord, Record: &r}
 	case e.Record != nil:
-		return 0, storeEvent(e.Kind, c.places.swap(ctx, *e.Record))
+		err := c.places.swap(ctx, *e.Record)
+		if err != nil {
+			sleep(c.ctx, retryPause) // a store that is down is asked again and again
+		}
+		return 0, storeEvent(e.Kind, err)
 	}
+	instance := c.info(e.Server).Instance
 	reply, err := c.order(ctx, e.Server, command{
 		Kind: e.Kind, Shard: uint32(e.Shard), Epoch: uint64(e.Epoch), Attempt: e.Attempt,
 		Peer: c.info(e.Peer), Timeout: timeout,
 	})
 	if err == nil {
-		c.announce(e)
+		c.announce(e, instance)
 		return reply.Bytes, shard.Event{Kind: succeeded[e.Kind]}
 	}
 	return 0, c.serverEvent(e, err)
@@ -208,7 +226,8 @@ func storeEvent(kind shard.EffectKind, err error) shard.Event {
 // serverEvent tells a refusal from silence and from death.
 func (c *Coordinator) serverEvent(e shard.Effect, err error) shard.Event {
 	ev := shard.Event{Kind: shard.EventFailed, Reason: err.Error()}
-	if !askAgain(err) && !errors.Is(err, ErrUnavailable) {
+	// A node that closes, here or there, says nothing about what the server has done.
+	if !askAgain(err) && !errors.Is(err, ErrUnavailable) && !errors.Is(err, actor.ErrClosed) {
 		return ev
 	}
 	ev.Kind = shard.EventTimeout
@@ -274,11 +293,18 @@ func (c *Coordinator) isUp(id shard.ServerID) bool {
 	return s != nil && s.up
 }
 
-// announce tells the workers about a new owner, to save them a redirect.
-func (c *Coordinator) announce(e shard.Effect) {
+// announce tells the workers about a new owner, to save them a redirect. If the run of
+// the server that has said so still lasts, the shard is not lost there, whatever
+// earlier runs have lost.
+func (c *Coordinator) announce(e shard.Effect, instance string) {
 	if e.Kind != shard.EffectActivate && e.Kind != shard.EffectRestore {
 		return
 	}
+	c.mu.Lock()
+	if s := c.servers[e.Server]; s != nil && s.info.Instance == instance {
+		delete(s.lost, e.Shard)
+	}
+	c.mu.Unlock()
 	_ = c.cfg.Node.TryCast(c.ref, routesChanged{Shard: uint32(e.Shard), Epoch: uint64(e.Epoch), To: c.info(e.Server)}) // the redirect does as well
 }
 
@@ -304,5 +330,10 @@ func (c *Coordinator) ended(w *underWay, r MoveReport) {
 	}
 	for _, req := range w.waiting {
 		req.Reply(r)
+	}
+	// What this move has met in the store may be a write of an earlier one here that was
+	// given up and came late: nobody else would end it.
+	if found := c.places.record(r.Shard); r.Outcome == shard.Superseded && found.Pending != nil {
+		c.resume(found)
 	}
 }

@@ -228,7 +228,7 @@ func (c *Client) see(ctx context.Context, k *call) error {
 			if err != nil && !Retryable(err) {
 				return err
 			}
-		} else if errors.Is(err, ErrShardLost) {
+		} else if errors.Is(err, ErrShardLost) && attempt > 0 { // the first time the routes may be old
 			return err
 		}
 		if err != nil && (ctx.Err() == nil || cause == nil) {
@@ -297,6 +297,10 @@ func (c *Client) judge(k *call) error {
 		}
 		c.routes.moved(shard.ID(k.header.Shard), to)
 		return nil
+	case codeStaleClock:
+		if c.observer {
+			return fmt.Errorf("%w: the clock %d is over", ErrUnavailable, k.header.Clock)
+		}
 	case codeRetry:
 		return fmt.Errorf("%w: the shard is frozen or not active yet on server %q", ErrUnavailable, k.server.ID)
 	case codeUnknownShard:

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/elasticps/elasticps/shard"
 	"github.com/elasticps/elasticps/shard/store"
@@ -158,7 +159,9 @@ func (p *placement) reserve(ctx context.Context) (first, limit uint64, err error
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return 0, 0, err
 		}
-		next := uint64(1)
+		// In a store without history the first number is a time: servers may remember
+		// workers of a coordinator whose store is gone.
+		next := uint64(time.Now().UnixMicro())
 		if err == nil {
 			if next, err = strconv.ParseUint(string(e.Value), 10, 64); err != nil {
 				return 0, 0, fmt.Errorf("ps: store key %q: %w", key, err)

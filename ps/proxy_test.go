@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,8 +33,11 @@ const (
 type frameProxy struct {
 	listener net.Listener
 	judge    func(toServer bool, h *wire.Header) fate
-	target   atomic.Pointer[string]
-	running  sync.WaitGroup
+	// spoil, if set, gets the raw bytes from an offset on instead: it may change
+	// them, and the connection ends after as many as it returns if those are fewer.
+	spoil   func(toServer bool, offset int64, b []byte) int
+	target  atomic.Pointer[string]
+	running sync.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
@@ -86,6 +90,10 @@ func (p *frameProxy) serve(client net.Conn) {
 	var both sync.WaitGroup
 	var follows atomic.Bool // the connection is a follower stream
 	copyFrames := func(from, to net.Conn, toServer bool, greeting int) {
+		if p.spoil != nil {
+			p.copyBytes(from, to, toServer)
+			return
+		}
 		(&frameCopy{p: p, to: bufio.NewWriterSize(to, 64<<10), toServer: toServer, greeting: greeting, follows: &follows}).run(from)
 		_ = from.Close() // either end takes the other along
 		_ = to.Close()
@@ -93,6 +101,29 @@ func (p *frameProxy) serve(client net.Conn) {
 	both.Go(func() { copyFrames(client, server, true, 1) })
 	both.Go(func() { copyFrames(server, client, false, 2) })
 	both.Wait()
+}
+
+func (p *frameProxy) copyBytes(from, to net.Conn, toServer bool) {
+	defer from.Close()
+	defer to.Close()
+	buf := make([]byte, 32<<10)
+	for offset := int64(0); ; {
+		n, err := from.Read(buf)
+		keep := p.spoil(toServer, offset, buf[:n])
+		if _, werr := to.Write(buf[:keep]); werr != nil || err != nil || keep < n {
+			return
+		}
+		offset += int64(n)
+	}
+}
+
+// reset ends all connections; new ones may come.
+func (p *frameProxy) reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.Close() // its copy ends
+	}
 }
 
 func (p *frameProxy) track(conns ...net.Conn) bool {
@@ -138,9 +169,10 @@ type frameCopy struct {
 func (c *frameCopy) run(from net.Conn) {
 	defer c.pending.Wait()
 	in := bufio.NewReaderSize(from, 64<<10)
-	frame := make([]byte, wire.HeaderBytes+wire.MaxPayload)
+	frame := make([]byte, 4096)
 	for {
-		n, h, err := readRaw(in, frame)
+		frame = slices.Grow(frame[:0], wire.HeaderBytes+nextLength(in))
+		n, h, err := readRaw(in, frame[:cap(frame)])
 		if err != nil {
 			return
 		}
@@ -157,6 +189,16 @@ func (c *frameCopy) run(from net.Conn) {
 			return
 		}
 	}
+}
+
+// nextLength is the payload size of the frame that comes next.
+func nextLength(in *bufio.Reader) int {
+	raw, err := in.Peek(wire.HeaderBytes)
+	var h wire.Header
+	if err != nil || h.Decode(raw) != nil {
+		return 0
+	}
+	return int(h.Length)
 }
 
 func (c *frameCopy) carry(verdict fate, frame []byte, flush bool) error {

@@ -97,15 +97,22 @@ func (r *replica) array(section uint8) ([]float32, error) {
 }
 
 func (r *replica) receiveForward(h *wire.Header, payload *buffer) error {
-	if o := r.checkRange(h, int(h.Count)); o.code != codeOK || h.Length != 4*h.Count || int(h.Offset/BlockElems) >= r.progress.blocks {
+	length := 4 * h.Count
+	if wire.Kind(h.Code) == wire.Pull {
+		length = 0 // it has closed a clock
+	}
+	b := int(h.Offset / BlockElems)
+	if o := r.checkRange(h, int(h.Count)); o.code != codeOK || h.Length != length || b >= r.progress.blocks {
 		return fmt.Errorf("%w: update of [%d, +%d) after %d blocks", errStream, h.Offset, h.Count, r.progress.blocks)
 	}
 	values := payload.floats(h.Count)
-	switch wire.Kind(h.Code) {
-	case wire.Push:
-		r.apply(h, values)
-	case wire.Assign:
+	switch kind := wire.Kind(h.Code); {
+	case kind == wire.Assign:
 		r.applyAssign(h, values)
+	case kind == wire.Push && r.blocks[b].ready:
+		r.apply(h, values)
+	case kind == wire.Pull && r.blocks[b].ready:
+		r.closeClock(b, h.Clock)
 	default:
 		return fmt.Errorf("%w: forwarded frame of kind %d", errStream, h.Code)
 	}

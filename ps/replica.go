@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"context"
 	"sync"
 
 	"github.com/elasticps/elasticps/internal/invariant"
@@ -138,7 +139,7 @@ func (r *replica) stateBytes() int64 {
 
 // push applies a gradient once (I1), or says why not. It keeps nothing of grad.
 // The header has been decoded; its range is checked here.
-func (r *replica) push(h *wire.Header, grad []float32) outcome {
+func (r *replica) push(ctx context.Context, h *wire.Header, grad []float32) outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
@@ -154,7 +155,9 @@ func (r *replica) push(h *wire.Header, grad []float32) outcome {
 		if !r.followerFull(h.Offset) {
 			break
 		}
-		r.room.Wait() // the check must be made again: the role may have changed
+		if !r.waitRoom(ctx) {
+			return outcome{code: codeRetry}
+		} // the check must be made again: the role may have changed
 	}
 	if o, fresh := r.admit(h); !fresh {
 		return o
@@ -165,7 +168,7 @@ func (r *replica) push(h *wire.Header, grad []float32) outcome {
 }
 
 // assign sets the values of one block unless it has some. The first one wins.
-func (r *replica) assign(h *wire.Header, values []float32) outcome {
+func (r *replica) assign(ctx context.Context, h *wire.Header, values []float32) outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
@@ -179,7 +182,9 @@ func (r *replica) assign(h *wire.Header, values []float32) outcome {
 		if !r.followerFull(h.Offset) {
 			break
 		}
-		r.room.Wait()
+		if !r.waitRoom(ctx) {
+			return outcome{code: codeRetry}
+		}
 	}
 	if o, fresh := r.admit(h); !fresh {
 		return o
@@ -190,18 +195,31 @@ func (r *replica) assign(h *wire.Header, values []float32) outcome {
 }
 
 // pull copies parameters into dst. Under BSP, the first request of a new clock
-// closes the old one.
-func (r *replica) pull(h *wire.Header, dst []float32) outcome {
+// closes the old one, here and on the follower: what has been read stays as it was
+// read, whoever pushes late and wherever the shard goes.
+func (r *replica) pull(ctx context.Context, h *wire.Header, dst []float32) outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if o := r.check(h, len(dst)); o.code != codeOK {
-		return o
+	for {
+		if o := r.check(h, len(dst)); o.code != codeOK {
+			return o
+		}
+		b := int(h.Offset / BlockElems)
+		if !r.blocks[b].ready {
+			return outcome{code: codeNotInitialized}
+		}
+		if !r.bsp || h.Clock <= r.blocks[b].clock {
+			break
+		}
+		if !r.followerFull(h.Offset) {
+			r.closeClock(b, h.Clock)
+			r.forward(h, nil)
+			break
+		}
+		if !r.waitRoom(ctx) {
+			return outcome{code: codeRetry}
+		}
 	}
-	b := int(h.Offset / BlockElems)
-	if !r.blocks[b].ready {
-		return outcome{code: codeNotInitialized}
-	}
-	r.closeClock(b, h.Clock)
 	copy(dst, r.weights[h.Offset:])
 	return outcome{}
 }

@@ -25,14 +25,15 @@ type routes struct {
 	servers map[shard.ServerID]serverInfo
 	clock   uint32
 
-	refreshing sync.Mutex // one question at a time
-	asked      time.Time  // guarded by refreshing
+	refreshing chan struct{} // has a value while a question is under way: one at a time
+	asked      time.Time     // guarded by refreshing
 }
 
 func newRoutes(n *actor.Node, coordinator actor.Ref, shards int) *routes {
 	return &routes{
 		node: n, coordinator: coordinator,
 		owners: make([]owner, shards), lost: make([]bool, shards), servers: map[shard.ServerID]serverInfo{},
+		refreshing: make(chan struct{}, 1),
 	}
 }
 
@@ -59,7 +60,7 @@ func (r *routes) moved(id shard.ID, to owner) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if to.epoch > r.owners[id].epoch {
-		r.owners[id] = to
+		r.owners[id], r.lost[id] = to, false
 	}
 }
 
@@ -71,7 +72,7 @@ func (r *routes) learn(m routesChanged) {
 		return
 	}
 	if to := (owner{m.To.ID, shard.Epoch(m.Epoch)}); to.epoch > r.owners[m.Shard].epoch {
-		r.owners[m.Shard] = to
+		r.owners[m.Shard], r.lost[m.Shard] = to, false
 		r.servers[m.To.ID] = m.To
 	}
 }
@@ -79,8 +80,12 @@ func (r *routes) learn(m routesChanged) {
 // refresh asks the coordinator for all routes.
 func (r *routes) refresh(ctx context.Context) error {
 	called := time.Now()
-	r.refreshing.Lock()
-	defer r.refreshing.Unlock()
+	select {
+	case r.refreshing <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-r.refreshing }()
 	if r.asked.After(called) || time.Since(r.asked) < refreshGap {
 		return nil // somebody else has just asked
 	}

@@ -242,6 +242,10 @@ func (a *serverActor) Receive(c *actor.Context, msg any) error {
 	return nil
 }
 
+// Stopped ends the data side together with the actor, however that ends: the
+// coordinator takes a server without an actor for dead.
+func (a *serverActor) Stopped(*actor.Context, error) { a.s.closeData() }
+
 // rejoin registers again with a coordinator that comes back.
 func (s *Server) rejoin(c *actor.Context) {
 	for s.ctx.Err() == nil {
@@ -322,12 +326,12 @@ func (s *Server) perform(ctx context.Context, h *wire.Header, values []float32) 
 	switch h.Kind {
 	case wire.Push:
 		s.pushBytes.Add(4 * int64(len(values)))
-		o = r.push(h, values)
+		o = r.push(ctx, h, values)
 	case wire.Pull:
 		s.pullBytes.Add(4 * int64(len(values)))
-		o = r.pull(h, values)
+		o = r.pull(ctx, h, values)
 	case wire.Assign:
-		o = r.assign(h, values)
+		o = r.assign(ctx, h, values)
 	}
 	return s.named(o)
 }

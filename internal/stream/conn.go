@@ -35,7 +35,7 @@ func (c Config) withDefaults() Config {
 type layered interface{ NetConn() net.Conn }
 
 // Conn is one connection. Send, Flush, Close, CloseWithError, Err and Done are safe
-// from any goroutine; Next, ReadFull and Buffered belong to one reader.
+// from any goroutine; Next and ReadFull belong to one reader.
 type Conn struct {
 	nc     net.Conn
 	cfg    Config

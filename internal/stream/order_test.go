@@ -83,7 +83,6 @@ func receiveFrames(t *testing.T, c *stream.Conn, senders, frames int) {
 		require.NoError(t, err)
 		require.Equal(t, sum, crc32.ChecksumIEEE(p), "sender %d frame %d of %d bytes", sender, seq, size)
 	}
-	require.Zero(t, c.Buffered())
 }
 
 // Too many slices are refused, and the connection goes on.

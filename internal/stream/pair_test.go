@@ -103,8 +103,10 @@ func leakless(t *testing.T) {
 	goroutines, files := runtime.NumGoroutine(), openFiles(t)
 	t.Cleanup(func() {
 		ok := func() bool { return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files }
+		poll := time.NewTicker(time.Millisecond) // require.Eventually has goroutines of its own
+		defer poll.Stop()
 		for end := time.Now().Add(10 * time.Second); !ok() && time.Now().Before(end); {
-			time.Sleep(time.Millisecond) // require.Eventually has goroutines of its own
+			<-poll.C
 		}
 		if !ok() {
 			stacks := make([]byte, 1<<16)

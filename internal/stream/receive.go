@@ -66,10 +66,6 @@ func (c *Conn) ReadFull(dst []byte) error {
 	}
 }
 
-// Buffered returns the number of input bytes that can be read without a system
-// call.
-func (c *Conn) Buffered() int { return c.end - c.begin }
-
 // readError closes the connection after a read failed with got bytes of the wanted
 // ones there.
 func (c *Conn) readError(err error, got int) error {

@@ -34,7 +34,7 @@ type Kind uint8
 // The kinds of frames. Requests carry a Request number that their Reply repeats.
 const (
 	Hello     Kind = iota + 1 // server to client, first frame: payload = nonce
-	Auth                      // client to server: payload = proof of the cluster's token
+	Auth                      // client to server: payload = proof of the server's token
 	Push                      // gradient of a range of one block
 	Assign                    // initial values of one block
 	Pull                      // request for a range of one block
@@ -153,16 +153,11 @@ func (h *Header) ChecksumError() error {
 	return fmt.Errorf("%w: payload of %d bytes, kind %d, shard %d", ErrChecksum, h.Length, h.Kind, h.Shard)
 }
 
-// Bytes views float32 values as the bytes that travel. All supported platforms are
-// little endian; LittleEndian tells.
+// Bytes views float32 values as the bytes that travel, which shares their memory.
+// They are in the machine's own order: all supported platforms are little endian.
 func Bytes(x []float32) []byte {
 	if len(x) == 0 {
 		return nil
 	}
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
-}
-
-// LittleEndian reports whether this machine stores numbers as the format does.
-func LittleEndian() bool {
-	return binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 }
