@@ -13,22 +13,24 @@
 //   - [github.com/elasticps/elasticps/shard/store]: where ownership is recorded, in
 //     memory or in a file;
 //   - [github.com/elasticps/elasticps/actor]: the nodes on which all of that runs, one
-//     in a single process or many over a network.
+//     in a single process or many over a network;
+//   - [github.com/elasticps/elasticps/device]: the devices that servers are bound to,
+//     simulated ones today.
 //
-// # Smallest program
+// # First run
 //
 // The quick start trains a digit classifier on parameter servers that grow and move
 // their shards under it, in one process and without any flag:
 //
 //	go run ./examples/quickstart
 //
-// Its main function is the shortest complete program; examples/cluster runs the same
-// job as separate processes.
+// examples/cluster runs the same job as separate processes. The comment of package ps
+// has the shortest use by hand.
 //
 // # Terms
 //
-// A layer is a named tensor of the model. A shard is a range of rows of one layer and
-// the unit of ownership; its epoch counts its owners. A worker pushes gradients, to
+// A layer is a named tensor of the model. A shard is a range of one layer and the unit
+// of ownership; its epoch counts its owners. A worker pushes gradients, to
 // which the server applies its optimizer, and pulls parameters. Workers advance in
 // steps, all together (BSP), within n steps of each other (SSP), or freely (ASP).
 package elasticps

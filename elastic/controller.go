@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,15 +54,11 @@ type Observer struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Name == "" {
-		c.Name = "elastic.controller"
-	}
+	c.Name = cmp.Or(c.Name, "elastic.controller")
 	c.Policy = c.Policy.withDefaults()
-	orDuration(&c.Interval, time.Second)
-	orDuration(&c.ObserveTimeout, 5*time.Second)
-	if c.MaxDecisions == 0 {
-		c.MaxDecisions = 1024
-	}
+	c.Interval = cmp.Or(c.Interval, time.Second)
+	c.ObserveTimeout = cmp.Or(c.ObserveTimeout, 5*time.Second)
+	c.MaxDecisions = cmp.Or(c.MaxDecisions, 1024)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

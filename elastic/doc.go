@@ -33,7 +33,7 @@
 // gives more servers than shards. Measurements that are not (negative, NaN, infinite,
 // a fraction over 1) are dropped, signal by signal. Whenever shards and servers are
 // out of balance, shard.Rebalance says what moves. Every decision has a Reason code
-// and its inputs, and is logged in the form
+// and its inputs; one that changes the number of servers is logged in the form
 //
 //	[ElasticController] Scaled PS: 8→12 Trigger: grad_latency=63ms > threshold=50ms
 //
@@ -70,8 +70,7 @@
 //
 // # References
 //
-// Thresholds: the project's founding article. Latency under load: Kleinrock, Queueing
-// Systems 1 (1975), section 3.2. Operators as values with a table of transitions:
-// the placement driver of TiKV. The dwell time of shrinking: the stabilization window
-// of the Kubernetes horizontal pod autoscaler.
+// Latency under load: Kleinrock, Queueing Systems 1 (1975), section 3.2. Operators as
+// values with a table of transitions: the placement driver of TiKV. The dwell time of
+// shrinking: the stabilization window of the Kubernetes horizontal pod autoscaler.
 package elastic

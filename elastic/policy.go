@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -64,29 +65,21 @@ type Policy struct {
 
 func (p Policy) withDefaults() Policy {
 	p.Thresholds = p.Thresholds.withDefaults()
-	orDuration(&p.Dwell, 5*time.Second)
-	orDuration(&p.DwellDown, 5*time.Minute)
-	orDuration(&p.Cooldown, 30*time.Second)
-	orDuration(&p.Backoff, 10*time.Second)
-	orDuration(&p.AddTimeout, 30*time.Second)
-	orDuration(&p.DrainTimeout, 5*time.Second)
-	orDuration(&p.MoveTimeout, 60*time.Second)
-	orDuration(&p.RemoveTimeout, 30*time.Second)
-	orFloat(&p.GrowBy, 0.5)
-	orFloat(&p.ShrinkBy, 0.34)
-	orFloat(&p.Headroom, 0.1)
-	if p.Min == 0 {
-		p.Min = 1
-	}
-	if p.Max == 0 {
-		p.Max = max(p.Min, shard.MaxServers)
-	}
-	if p.MaxMoves == 0 {
-		p.MaxMoves = 4
-	}
-	if p.ServerPrefix == "" {
-		p.ServerPrefix = "ps-"
-	}
+	p.Dwell = cmp.Or(p.Dwell, 5*time.Second)
+	p.DwellDown = cmp.Or(p.DwellDown, 5*time.Minute)
+	p.Cooldown = cmp.Or(p.Cooldown, 30*time.Second)
+	p.Backoff = cmp.Or(p.Backoff, 10*time.Second)
+	p.AddTimeout = cmp.Or(p.AddTimeout, 30*time.Second)
+	p.DrainTimeout = cmp.Or(p.DrainTimeout, 5*time.Second)
+	p.MoveTimeout = cmp.Or(p.MoveTimeout, 60*time.Second)
+	p.RemoveTimeout = cmp.Or(p.RemoveTimeout, 30*time.Second)
+	p.GrowBy = cmp.Or(p.GrowBy, 0.5)
+	p.ShrinkBy = cmp.Or(p.ShrinkBy, 0.34)
+	p.Headroom = cmp.Or(p.Headroom, 0.1)
+	p.Min = cmp.Or(p.Min, 1)
+	p.Max = cmp.Or(p.Max, max(p.Min, shard.MaxServers))
+	p.MaxMoves = cmp.Or(p.MaxMoves, 4)
+	p.ServerPrefix = cmp.Or(p.ServerPrefix, "ps-")
 	return p
 }
 

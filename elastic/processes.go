@@ -1,12 +1,15 @@
 package elastic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,12 +39,8 @@ func (c ProcessConfig) withDefaults() ProcessConfig {
 	if c.Output == nil {
 		c.Output = io.Discard
 	}
-	if c.Grace == 0 {
-		c.Grace = 5 * time.Second
-	}
-	if c.MaxProcesses == 0 {
-		c.MaxProcesses = 256
-	}
+	c.Grace = cmp.Or(c.Grace, 5*time.Second)
+	c.MaxProcesses = cmp.Or(c.MaxProcesses, 256)
 	return c
 }
 
@@ -241,7 +240,7 @@ func (p *Processes) Close() error {
 	p.running = make(map[shard.ServerID]*process)
 	p.mu.Unlock()
 	var wg sync.WaitGroup
-	for _, id := range sortedKeys(running) {
+	for _, id := range slices.Sorted(maps.Keys(running)) {
 		wg.Go(func() { running[id].stop(context.Background(), p.config.Grace) })
 	}
 	wg.Wait()

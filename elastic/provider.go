@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 
@@ -124,7 +125,7 @@ func (p *InProcess) Close() error {
 	p.running = make(map[shard.ServerID]io.Closer)
 	p.mu.Unlock()
 	var errs []error
-	for _, id := range sortedKeys(running) {
+	for _, id := range slices.Sorted(maps.Keys(running)) {
 		if server := running[id]; server != nil {
 			if err := server.Close(); err != nil {
 				errs = append(errs, fmt.Errorf("elastic: stop server %q: %w", id, err))
@@ -132,13 +133,4 @@ func (p *InProcess) Close() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func sortedKeys[V any](m map[shard.ServerID]V) []shard.ServerID {
-	ids := make([]shard.ServerID, 0, len(m))
-	for id := range m {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
 }

@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -141,25 +142,13 @@ type Thresholds struct {
 }
 
 func (t Thresholds) withDefaults() Thresholds {
-	orDuration(&t.LatencyUp, 50*time.Millisecond)
-	orDuration(&t.LatencyDown, 10*time.Millisecond)
-	orFloat(&t.UtilizationUp, 0.85)
-	orFloat(&t.UtilizationDown, 0.40)
-	orFloat(&t.BandwidthUp, 80e9)
-	orFloat(&t.BandwidthDown, 20e9)
+	t.LatencyUp = cmp.Or(t.LatencyUp, 50*time.Millisecond)
+	t.LatencyDown = cmp.Or(t.LatencyDown, 10*time.Millisecond)
+	t.UtilizationUp = cmp.Or(t.UtilizationUp, 0.85)
+	t.UtilizationDown = cmp.Or(t.UtilizationDown, 0.40)
+	t.BandwidthUp = cmp.Or(t.BandwidthUp, 80e9)
+	t.BandwidthDown = cmp.Or(t.BandwidthDown, 20e9)
 	return t
-}
-
-func orDuration(v *time.Duration, d time.Duration) {
-	if *v == 0 {
-		*v = d
-	}
-}
-
-func orFloat(v *float64, d float64) {
-	if *v == 0 {
-		*v = d
-	}
 }
 
 func (t Thresholds) up() [numSignals]float64 {

@@ -51,6 +51,7 @@ func lateServer(t *testing.T) {
 	err := w.Push(ctx, "a", vector(smallElems, -1))
 	require.ErrorIs(t, err, ps.ErrNotPlaced)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "1 of 2 servers have joined")
 	pushed := make(chan error, 1)
 	go func() { pushed <- w.Push(c.ctx, "a", vector(smallElems, -1)) }()
 	late(func() { c.server("s2") })

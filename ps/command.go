@@ -11,9 +11,14 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// kindHost is the command to create a shard that never existed; the other commands
-// are the effects of shard.Migration that name a server.
-const kindHost shard.EffectKind = 0
+// commandKind is what a command asks for.
+type commandKind uint8
+
+const (
+	commandStep  commandKind = iota // the effect of a move that Step names
+	commandHost                     // create a shard that never existed
+	commandEvict                    // drop a shard that was created here but recorded elsewhere: it never had a client
+)
 
 // maxStep bounds how long a step may take whatever the coordinator asks for.
 const maxStep = time.Hour
@@ -26,7 +31,8 @@ type flight struct {
 }
 
 type flightKey struct {
-	kind    shard.EffectKind
+	kind    commandKind
+	step    shard.EffectKind
 	shard   shard.ID
 	epoch   shard.Epoch
 	attempt uint64
@@ -34,7 +40,7 @@ type flightKey struct {
 
 // answer performs a command once, however often it is sent, and answers it.
 func (s *Server) answer(req *actor.Request, m command) {
-	key := flightKey{m.Kind, shard.ID(m.Shard), shard.Epoch(m.Epoch), m.Attempt}
+	key := flightKey{m.Kind, m.Step, shard.ID(m.Shard), shard.Epoch(m.Epoch), m.Attempt}
 	s.mu.Lock()
 	f, running := s.flights[key]
 	if !running {
@@ -53,7 +59,7 @@ func (s *Server) answer(req *actor.Request, m command) {
 	}
 	<-f.ended // bounded by the step's own timeout
 	if f.err != nil {
-		s.log.Warn("step failed", "server", s.cfg.ID, "step", m.Kind, "shard", m.Shard, "epoch", m.Epoch, "err", f.err)
+		s.log.Warn("step failed", "server", s.cfg.ID, "step", m.Step, "shard", m.Shard, "epoch", m.Epoch, "err", f.err)
 	}
 	if req == nil {
 		return
@@ -78,7 +84,7 @@ func (s *Server) execute(ctx context.Context, m command) error {
 		return fmt.Errorf("%w: shard %d, the job has %d", shard.ErrRefused, m.Shard, len(s.shards))
 	}
 	order := shard.Effect{
-		Kind: m.Kind, Shard: shard.ID(m.Shard), Server: s.cfg.ID, Peer: m.Peer.ID,
+		Kind: m.Step, Shard: shard.ID(m.Shard), Server: s.cfg.ID, Peer: m.Peer.ID,
 		Epoch: shard.Epoch(m.Epoch), Attempt: m.Attempt,
 	}
 	r, err := s.copyOf(order.Shard)
@@ -86,8 +92,12 @@ func (s *Server) execute(ctx context.Context, m command) error {
 		return err
 	}
 	switch m.Kind {
-	case kindHost:
+	case commandHost:
 		return r.host(order)
+	case commandEvict:
+		return r.evict(order)
+	}
+	switch m.Step {
 	case shard.EffectFollow:
 		return s.follow(ctx, r, order, m.Peer)
 	case shard.EffectFreeze:
@@ -124,6 +134,17 @@ func (r *replica) host(order shard.Effect) error {
 	r.allocate()
 	r.initialize()
 	r.become(shard.ServeFirst(shard.Assignment{Shard: order.Shard, Epoch: order.Epoch, Attempt: order.Attempt}))
+	return nil
+}
+
+// evict drops a copy that no move has touched.
+func (r *replica) evict(order shard.Effect) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.copy.MayAcknowledge(order.Epoch) && r.copy.Attempt == 0 {
+		r.free()
+		r.become(shard.Copy{})
+	}
 	return nil
 }
 

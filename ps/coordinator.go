@@ -315,9 +315,14 @@ func (c *Coordinator) routes(m routesRequest) routesReply {
 		r.Clock = c.clocks.open()
 	}
 	page, version := c.places.page(m.First, shardsPerPage)
-	r.Version = version
+	r.Version, r.Needed = version, c.cfg.Job.MinServers
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, s := range c.servers {
+		if s.up {
+			r.Joined++
+		}
+	}
 	index := map[shard.ServerID]uint16{}
 	for i, a := range page {
 		n, known := index[a.Owner]

@@ -39,7 +39,7 @@ var (
 
 // OpError is the error of an operation on a shard. Unwrap gives the first cause.
 type OpError struct {
-	Op     string         // push, pull, assign, move, ...
+	Op     string         // push, pull or assign
 	Layer  string         // name of the layer, if known
 	Shard  shard.ID       // shard that failed first
 	Server shard.ServerID // server that was asked last; empty if none was reached

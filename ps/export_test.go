@@ -1,6 +1,10 @@
 package ps
 
-import "github.com/elasticps/elasticps/shard"
+import (
+	"context"
+
+	"github.com/elasticps/elasticps/shard"
+)
 
 // What the tests of package ps_test need to see or to set. None of it is part of
 // the package.
@@ -36,4 +40,11 @@ func (c *Client) Rewind(id shard.ID, server shard.ServerID, epoch shard.Epoch) {
 	c.routes.mu.Lock()
 	defer c.routes.mu.Unlock()
 	c.routes.owners[id] = owner{server, epoch}
+}
+
+// Expel takes a client out of the job behind its back, as if it had been taken for
+// dead.
+func Expel(ctx context.Context, c *Client) error {
+	_, err := request[done](ctx, c.cfg.Node, c.cfg.Coordinator, leaveRequest{Incarnation: c.incarnation.Load()})
+	return err
 }

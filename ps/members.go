@@ -50,8 +50,8 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 	held := map[shard.ID]bool{}
 	for _, h := range m.Shards {
 		held[shard.ID(h.Shard)] = true
-		if int(h.Shard) < len(c.shards) && c.places.record(shard.ID(h.Shard)).Assignment.Owner == "" {
-			c.claims[shard.ID(h.Shard)] = m.Info.ID
+		if int(h.Shard) < len(c.shards) {
+			c.created(m.Info.ID, h)
 		}
 	}
 	// The same run of a server loses nothing: a repeated request may only be older
@@ -67,6 +67,26 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 	}
 	s.info, s.up = m.Info, true
 	return ctx.Monitor(actor.Ref{Node: m.Info.Node, Name: m.Info.Process})
+}
+
+// created takes note of a copy that a server has. One whose record was not written
+// yet is claimed; one that was placed elsewhere meanwhile, and so never was anybody's,
+// is dropped. The caller holds c.mu.
+func (c *Coordinator) created(id shard.ServerID, h hosted) {
+	r := c.places.record(shard.ID(h.Shard))
+	switch owner := r.Assignment.Owner; {
+	case owner == "":
+		c.claims[shard.ID(h.Shard)] = id
+	case owner != id && r.Assignment.Attempt == 0 && r.Pending == nil:
+		c.running.Go(func() {
+			ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
+			defer cancel()
+			m := command{Kind: commandEvict, Shard: h.Shard, Epoch: h.Epoch, Timeout: c.cfg.StepTimeout}
+			if _, err := c.order(ctx, id, m); err != nil {
+				c.log.Warn("copy that nobody owns is still there", "shard", h.Shard, "server", id, "err", err)
+			}
+		})
+	}
 }
 
 func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
@@ -278,7 +298,7 @@ func (c *Coordinator) place() {
 	var todo []shard.Assignment
 	for _, id := range free {
 		a, _ := m.Owner(id)
-		if claimed, ok := c.claims[id]; ok {
+		if claimed, ok := c.claims[id]; ok && c.isUp(claimed) {
 			a.Owner = claimed
 		}
 		todo = append(todo, a)
@@ -308,7 +328,7 @@ func (c *Coordinator) create(todo []shard.Assignment) error {
 	var errs []error
 	for _, a := range todo {
 		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.CopyTimeout)
-		_, err := c.order(ctx, a.Owner, command{Kind: kindHost, Shard: uint32(a.Shard), Epoch: uint64(a.Epoch), Timeout: c.cfg.CopyTimeout})
+		_, err := c.order(ctx, a.Owner, command{Kind: commandHost, Shard: uint32(a.Shard), Epoch: uint64(a.Epoch), Timeout: c.cfg.CopyTimeout})
 		if err == nil {
 			if err = c.places.swap(ctx, shard.Record{Assignment: a}); err != nil {
 				_, _ = c.places.read(ctx, a.Shard) // it may have been written all the same

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/elasticps/elasticps/actor"
@@ -34,6 +35,8 @@ type routesReply struct {
 	Epochs  []uint64
 	Lost    []uint32 // shards of this page whose state is gone
 	Shards  int      // in total
+	Joined  int      // servers that are up
+	Needed  int      // servers that must have joined before layers are placed
 }
 
 // serverInfo is how to reach a server.
@@ -73,7 +76,8 @@ type serverReport struct {
 
 // command tells a server to do one step of a move, or to host a new shard.
 type command struct {
-	Kind    shard.EffectKind // 0: host a new shard
+	Kind    commandKind
+	Step    shard.EffectKind // of commandStep
 	Shard   uint32
 	Epoch   uint64
 	Attempt uint64
@@ -156,7 +160,7 @@ type (
 // register makes the messages and errors of this package known to a node.
 func register(n *actor.Node) error {
 	var errs []error
-	for name, m := range map[string]any{
+	types := map[string]any{
 		"ps.describe": describeRequest{}, "ps.described": describeReply{},
 		"ps.routes": routesRequest{}, "ps.routed": routesReply{}, "ps.routes_changed": routesChanged{},
 		"ps.register": registerRequest{}, "ps.registered": registerReply{}, "ps.server_report": serverReport{},
@@ -165,8 +169,9 @@ func register(n *actor.Node) error {
 		"ps.leave": leaveRequest{}, "ps.worker_report": workerReport{},
 		"ps.status": statusRequest{}, "ps.status_reply": Status{}, "ps.drain": drainRequest{}, "ps.remove": removeRequest{},
 		"ps.move": moveRequest{}, "ps.moved": MoveReport{}, "ps.done": done{}, "ps.load": loadRequest{}, "ps.loaded": ServerLoad{},
-	} {
-		errs = append(errs, n.Register(name, m))
+	}
+	for _, name := range slices.Sorted(maps.Keys(types)) {
+		errs = append(errs, n.Register(name, types[name]))
 	}
 	for _, s := range sentinels {
 		errs = append(errs, n.RegisterError(s.code, s.err))

@@ -158,8 +158,7 @@ func (c *Coordinator) drive(m shard.Migration, effects []shard.Effect, release f
 	return report
 }
 
-// succeeded has the event of an effect that was performed, and the time that it may
-// take: 0 for StepTimeout.
+// succeeded has the event of an effect that was performed.
 var succeeded = map[shard.EffectKind]shard.EventKind{
 	shard.EffectPersistPending: shard.EventPersisted,
 	shard.EffectPrepare:        shard.EventPrepared,
@@ -201,7 +200,7 @@ func (c *Coordinator) perform(e shard.Effect) (bytes int64, ev shard.Event) {
 	}
 	instance := c.info(e.Server).Instance
 	reply, err := c.order(ctx, e.Server, command{
-		Kind: e.Kind, Shard: uint32(e.Shard), Epoch: uint64(e.Epoch), Attempt: e.Attempt,
+		Step: e.Kind, Shard: uint32(e.Shard), Epoch: uint64(e.Epoch), Attempt: e.Attempt,
 		Peer: c.info(e.Peer), Timeout: timeout,
 	})
 	if err == nil {
@@ -237,10 +236,7 @@ func (c *Coordinator) serverEvent(e shard.Effect, err error) shard.Event {
 			ev.Kind = shard.EventTargetDown
 		}
 	}
-	select { // the steps that must succeed are tried until they do
-	case <-time.After(retryPause):
-	case <-c.ctx.Done():
-	}
+	sleep(c.ctx, retryPause) // the steps that must succeed are tried until they do
 	return ev
 }
 

@@ -107,7 +107,7 @@ func (c *Client) operate(ctx context.Context, kind wire.Kind, layer int, begin i
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.Timeout)
 		defer cancel()
 	}
-	w := window{c: c, op: opName(kind), layer: c.job.Model.Layers[layer].Name}
+	w := inFlight{c: c, op: opName(kind), layer: c.job.Model.Layers[layer].Name}
 	end := begin + int64(len(values))
 	w.failed = c.prepare(ctx, kind)
 	for _, s := range c.shards[layer] {
@@ -124,8 +124,8 @@ func (c *Client) operate(ctx context.Context, kind wire.Kind, layer int, begin i
 	return w.failed
 }
 
-// window is the calls of one operation that are under way, at most maxInFlight.
-type window struct {
+// inFlight is the calls of one operation that are under way, at most maxInFlight.
+type inFlight struct {
 	c           *Client
 	op, layer   string
 	ring        [maxInFlight]*call
@@ -134,7 +134,7 @@ type window struct {
 }
 
 // add begins a call, after seeing the oldest through if there is no room.
-func (w *window) add(ctx context.Context, k *call) {
+func (w *inFlight) add(ctx context.Context, k *call) {
 	if w.last-w.first == maxInFlight {
 		w.see(ctx)
 	}
@@ -162,7 +162,7 @@ func (w *window) add(ctx context.Context, k *call) {
 }
 
 // see waits for the oldest call.
-func (w *window) see(ctx context.Context) {
+func (w *inFlight) see(ctx context.Context) {
 	k := w.ring[w.first%maxInFlight]
 	w.first++
 	if err := w.c.see(ctx, k); err != nil && w.failed == nil {

@@ -101,24 +101,13 @@ func optimizerRun(t *testing.T, o ps.Optimizer, mode ps.Mode) {
 		require.NoError(t, w.Tick(c.ctx))
 		ref.step(grad)
 		if step == 50 {
-			moveAll(c, t)
+			_, err := c.swapOwners("s1", "s2")
+			require.NoError(t, err)
 		}
 	}
 	require.NoError(t, w.Pull(c.ctx, "x", got))
 	for i := range got {
 		require.InDelta(t, ref.w[i], got[i], 2e-4, "element %d", i)
-	}
-}
-
-// moveAll moves every shard to the other of two servers.
-func moveAll(c *cluster, t *testing.T) {
-	t.Helper()
-	for _, a := range c.status().Map.Assignments {
-		to := shard.ServerID("s1")
-		if a.Owner == "s1" {
-			to = "s2"
-		}
-		c.move(a.Shard, to)
 	}
 }
 

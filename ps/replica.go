@@ -41,7 +41,7 @@ type replica struct {
 	follower  *followerStream // owner side of a move, nil without
 	confirmed uint64          // attempt whose seal the follower has confirmed
 	progress  receiveProgress // target side of a move
-	views     [2][]float32    // scratch for step
+	views     [][]float32     // scratch for step: the slots of a range
 }
 
 // block is the metadata of one block.
@@ -83,6 +83,7 @@ func newReplica(job Job, spec shard.Shard) *replica {
 func (r *replica) allocate() {
 	r.weights = make([]float32, r.elems)
 	r.slots = make([][]float32, r.opt.slots())
+	r.views = make([][]float32, len(r.slots))
 	for i := range r.slots {
 		r.slots[i] = make([]float32, r.elems)
 	}
@@ -155,9 +156,10 @@ func (r *replica) push(ctx context.Context, h *wire.Header, grad []float32) outc
 		if !r.followerFull(h.Offset) {
 			break
 		}
+		// The check must be made again after that: the role may have changed.
 		if !r.waitRoom(ctx) {
 			return outcome{code: codeRetry}
-		} // the check must be made again: the role may have changed
+		}
 	}
 	if o, fresh := r.admit(h); !fresh {
 		return o
@@ -312,7 +314,7 @@ func (r *replica) step(b int, lo, hi int64, grad []float32) {
 	for i, s := range r.slots {
 		r.views[i] = s[lo:hi]
 	}
-	r.opt.step(r.weights[lo:hi], grad, r.views[:len(r.slots)], m.steps)
+	r.opt.step(r.weights[lo:hi], grad, r.views, m.steps)
 }
 
 // bounds returns the elements of block b within the shard.

@@ -24,6 +24,8 @@ type routes struct {
 	lost    []bool
 	servers map[shard.ServerID]serverInfo
 	clock   uint32
+	joined  int // servers up, of needed for the first placement
+	needed  int
 
 	refreshing chan struct{} // has a value while a question is under way: one at a time
 	asked      time.Time     // guarded by refreshing
@@ -46,7 +48,7 @@ func (r *routes) of(id shard.ID) (owner, serverInfo, error) {
 	case r.lost[id]:
 		return o, serverInfo{}, ErrShardLost
 	case o.server == "":
-		return o, serverInfo{}, ErrNotPlaced
+		return o, serverInfo{}, fmt.Errorf("%w: %d of %d servers have joined", ErrNotPlaced, r.joined, r.needed)
 	}
 	info, ok := r.servers[o.server]
 	if !ok {
@@ -109,6 +111,7 @@ func (r *routes) take(first int, reply routesReply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.clock = max(r.clock, reply.Clock)
+	r.joined, r.needed = reply.Joined, reply.Needed
 	for _, s := range reply.Servers {
 		r.servers[s.ID] = s
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// Link is the device that a server's bytes go through: a simulated one, or any
+// Device is the device that a server's bytes go through: a simulated one, or any
 // other that wants to account for traffic. device.Sim is one.
-type Link interface {
+type Device interface {
 	// Use blocks as long as the transfer of that many bytes takes, or until ctx
 	// ends.
 	Use(ctx context.Context, bytes int64) error
@@ -52,10 +52,10 @@ type ServerConfig struct {
 	// TLS is used for the TCP data plane if set; client certificates are required.
 	TLS *tls.Config
 	// Device accounts for the bytes moved. Zero: none.
-	Device Link
+	Device Device
 	// ReportInterval is the time between load reports. Zero: 200 ms.
 	ReportInterval time.Duration
-	// WriteTimeout is how long a peer may take nothing before its connection is
+	// WriteTimeout is how long one write to a peer may take before its connection is
 	// closed. Zero: 10 s.
 	WriteTimeout time.Duration
 	// Logger gets what an operator should know. Zero: nothing is logged.

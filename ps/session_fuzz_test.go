@@ -33,8 +33,8 @@ func fuzzedServer(tb testing.TB) *Server {
 	}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	ctx := context.Background()
-	require.NoError(tb, s.execute(ctx, command{Kind: kindHost, Shard: 0, Epoch: 1}))
-	require.NoError(tb, s.execute(ctx, command{Kind: shard.EffectPrepare, Shard: 1, Epoch: 2, Attempt: 1, Peer: serverInfo{ID: "t"}}))
+	require.NoError(tb, s.execute(ctx, command{Kind: commandHost, Shard: 0, Epoch: 1}))
+	require.NoError(tb, s.execute(ctx, command{Step: shard.EffectPrepare, Shard: 1, Epoch: 2, Attempt: 1, Peer: serverInfo{ID: "t"}}))
 	return s
 }
 

@@ -38,13 +38,7 @@ import (
 const secretVariable = "ELASTICPS_SECRET"
 
 func main() {
-	training.Main(func(ctx context.Context) error {
-		err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-		if errors.Is(err, flag.ErrHelp) {
-			return nil
-		}
-		return err
-	})
+	training.Main(func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout, os.Stderr) })
 }
 
 // settings are the flags.

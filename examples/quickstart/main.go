@@ -30,13 +30,7 @@ import (
 )
 
 func main() {
-	training.Main(func(ctx context.Context) error {
-		err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-		if errors.Is(err, flag.ErrHelp) {
-			return nil
-		}
-		return err
-	})
+	training.Main(func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout, os.Stderr) })
 }
 
 // run is the program.

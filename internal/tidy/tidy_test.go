@@ -2,6 +2,8 @@ package tidy
 
 import (
 	"os"
+	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -15,6 +17,16 @@ func TestModuleIsTidy(t *testing.T) {
 	require.NoError(t, err)
 	for _, f := range faults {
 		t.Error(f)
+	}
+}
+
+// TestPureFilesExist fails when a file of the table was renamed: its row would go on
+// checking nothing.
+func TestPureFilesExist(t *testing.T) {
+	for _, name := range pure {
+		if path.Ext(name) == ".go" {
+			require.FileExists(t, filepath.Join("../..", name))
+		}
 	}
 }
 

@@ -42,7 +42,7 @@ const (
 	Follow                    // source to target: a follower stream of a shard begins
 	BlockMeta                 // follower stream: metadata of the next block
 	Block                     // follower stream: one section (weights or a slot) of a block
-	Forward                   // follower stream: a push or assign that follows a block already sent
+	Forward                   // follower stream: a push, an assign, or a pull that closed a clock, of a block already sent
 	Seal                      // follower stream: end of stream, payload = push windows
 	kindEnd
 )

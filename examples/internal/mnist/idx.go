@@ -66,42 +66,32 @@ func locate(dir, name string) (string, error) {
 	return plain, nil
 }
 
-// readFile opens path, unpacks it if its name says so, and hands the content
-// to parse, which must consume all of it.
-func readFile(path string, parse func(io.Reader) error) error {
+// readFile opens path, unpacks it if its name says so, and returns what parse, which
+// must consume all of it, makes of the content.
+func readFile(path string, parse func(io.Reader) ([]byte, error)) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("mnist: %w", err)
+		return nil, fmt.Errorf("mnist: %w", err)
 	}
 	defer file.Close()
 	var reader io.Reader = file
 	if filepath.Ext(path) == ".gz" {
 		unpacked, err := gzip.NewReader(file)
 		if err != nil {
-			return &FormatError{File: path, Reason: "not a gzip file", Err: err}
+			return nil, &FormatError{File: path, Reason: "not a gzip file", Err: err}
 		}
 		defer unpacked.Close()
 		reader = unpacked
 	}
-	if err := parse(reader); err != nil {
-		var format *FormatError
-		if errors.As(err, &format) {
-			format.File = path
-		}
-		return err
+	items, err := parse(reader)
+	var format *FormatError
+	if errors.As(err, &format) {
+		format.File = path
 	}
-	return nil
+	return items, err
 }
 
-// readImages returns the pixels of all images of an idx3 file, row by row.
-func readImages(path string) (pixels []byte, err error) {
-	err = readFile(path, func(r io.Reader) error {
-		pixels, err = parseImages(r)
-		return err
-	})
-	return pixels, err
-}
-
+// parseImages returns the pixels of all images of an idx3 file, row by row.
 func parseImages(r io.Reader) ([]byte, error) {
 	count, err := readHeader(r, imageMagic, GoMNIST.Height, GoMNIST.Width)
 	if err != nil {
@@ -110,15 +100,7 @@ func parseImages(r io.Reader) ([]byte, error) {
 	return readBody(r, count, ImageSize)
 }
 
-// readLabels returns the labels of an idx1 file, each below NumClasses.
-func readLabels(path string) (labels []byte, err error) {
-	err = readFile(path, func(r io.Reader) error {
-		labels, err = parseLabels(r)
-		return err
-	})
-	return labels, err
-}
-
+// parseLabels returns the labels of an idx1 file, each below NumClasses.
 func parseLabels(r io.Reader) ([]byte, error) {
 	count, err := readHeader(r, labelMagic)
 	if err != nil {

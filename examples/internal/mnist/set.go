@@ -43,11 +43,11 @@ func loadSet(dir, images, labels string) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	pixels, err := readImages(imageFile)
+	pixels, err := readFile(imageFile, parseImages)
 	if err != nil {
 		return nil, err
 	}
-	digits, err := readLabels(labelFile)
+	digits, err := readFile(labelFile, parseLabels)
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +99,17 @@ func (s *Set) Label(i int) int { return int(s.labels[i]) }
 func (s *Set) Pixels(i int) (positions []uint16, values []byte) {
 	begin, end := s.starts[i], s.starts[i+1]
 	return s.positions[begin:end], s.values[begin:end]
+}
+
+// First returns the set of the first n images, or s itself if it has no more. It
+// shares the memory of s.
+func (s *Set) First(n int) *Set {
+	n = max(n, 0)
+	if n >= s.Len() {
+		return s
+	}
+	end := s.starts[n]
+	return &Set{labels: s.labels[:n], starts: s.starts[:n+1], positions: s.positions[:end], values: s.values[:end]}
 }
 
 // Mean returns the mean image of the set, one value of 0 to 255 for each pixel.

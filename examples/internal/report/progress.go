@@ -105,16 +105,16 @@ func NewProgress(cfg ProgressConfig) (*Progress, error) {
 	now := cfg.Now()
 	return &Progress{
 		cfg:      cfg,
-		terminal: IsTerminal(cfg.Out),
+		terminal: isTerminal(cfg.Out),
 		start:    now,
 		lastDraw: now,
 		mark:     rateMark{at: now},
 	}, nil
 }
 
-// IsTerminal reports whether w is a character device on which a line can be
+// isTerminal reports whether w is a character device on which a line can be
 // redrawn.
-func IsTerminal(w io.Writer) bool {
+func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	if !ok || os.Getenv("TERM") == "dumb" {
 		return false

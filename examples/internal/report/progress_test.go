@@ -160,15 +160,15 @@ func TestProgressConfigFaults(t *testing.T) {
 
 func TestIsTerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
-	require.False(t, IsTerminal(&bytes.Buffer{}))
+	require.False(t, isTerminal(&bytes.Buffer{}))
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	require.NoError(t, err)
 	defer file.Close()
-	require.False(t, IsTerminal(file))
+	require.False(t, isTerminal(file))
 	device, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	defer device.Close()
-	require.True(t, IsTerminal(device), "a character device counts")
+	require.True(t, isTerminal(device), "a character device counts")
 	t.Setenv("TERM", "dumb")
-	require.False(t, IsTerminal(device))
+	require.False(t, isTerminal(device))
 }

@@ -17,12 +17,9 @@
 //
 // # Smallest use
 //
-//	job := plan.Job()                                   // for ps.StartCoordinator
-//	err := training.Initialize(ctx, client, plan)       // first values
-//	feed, err := training.StartFeed(ctx, node, plan)
-//	err = training.RunWorker(ctx, training.WorkerConfig{...}) // in each worker
-//	<-feed.Finished()
-//	lost, doubled, err := training.Audit(ctx, client, feed.Accounts())
+//	result, err := training.Run(ctx, training.RunConfig{...}) // the controlling side
+//	err = training.RunWorker(ctx, training.WorkerConfig{...}) // each worker
+//	err = training.Finish(os.Stdout, options, result, err)    // shows the report
 //
 // # Concurrency
 //

@@ -61,14 +61,12 @@ type Progress struct {
 
 // Feed hands out the steps of a plan to workers and keeps their accounts.
 type Feed struct {
-	node     *actor.Node
-	ref      actor.Ref
-	finished chan struct{}
+	node *actor.Node
+	ref  actor.Ref
 
 	mu     sync.Mutex
 	ledger *ledger
 	slots  map[actor.Ref]int
-	closed bool // finished is
 }
 
 // StartFeed starts the feed of a plan on a node. The error names every fault of the
@@ -81,7 +79,7 @@ func StartFeed(ctx context.Context, n *actor.Node, p Plan) (*Feed, error) {
 	if err := register(n); err != nil {
 		return nil, err
 	}
-	f := &Feed{node: n, finished: make(chan struct{}), ledger: l, slots: map[actor.Ref]int{}}
+	f := &Feed{node: n, ledger: l, slots: map[actor.Ref]int{}}
 	if f.ref, err = n.Spawn(ctx, FeedProcess, actor.ActorFunc(f.receive), actor.Options{}); err != nil {
 		return nil, fmt.Errorf("training: start feed: %w", err)
 	}
@@ -107,9 +105,6 @@ func AwaitFeed(ctx context.Context, n *actor.Node, feed actor.Ref) error {
 
 // Ref addresses the feed.
 func (f *Feed) Ref() actor.Ref { return f.ref }
-
-// Finished is closed when every step has been confirmed.
-func (f *Feed) Finished() <-chan struct{} { return f.finished }
 
 // Progress returns how far the training is. It does not block.
 func (f *Feed) Progress() Progress {
@@ -188,10 +183,6 @@ func (f *Feed) next(c *actor.Context, m nextRequest) {
 		f.ledger.leave(m.Slot)
 	} else {
 		reply.Step, reply.Verdict = f.ledger.assign(m.Slot)
-	}
-	if !f.closed && f.ledger.progress().Done {
-		f.closed = true
-		close(f.finished)
 	}
 	req.Reply(reply)
 }

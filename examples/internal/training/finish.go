@@ -3,6 +3,7 @@ package training
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -60,7 +61,8 @@ func Finish(w io.Writer, o Options, result report.Report, err error) error {
 }
 
 // Main calls f with a context that a Ctrl-C or SIGTERM ends, and ends the program with
-// what f returns: 0, 1 after an error, which it shows, or 130 after an interruption.
+// what f returns: 0, also after flag.ErrHelp, 1 after an error, which it shows, or 130
+// after an interruption.
 // A second Ctrl-C ends the program at once.
 func Main(f func(ctx context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -69,7 +71,7 @@ func Main(f func(ctx context.Context) error) {
 	interrupted := ctx.Err() != nil
 	stop()
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, flag.ErrHelp):
 		return
 	case interrupted:
 		fmt.Fprintln(os.Stderr, "interrupted")

@@ -167,5 +167,5 @@ func TestJobHasAProbeUnderSGD(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, job.Model.Validate())
 	require.Len(t, job.Optimizers, numProbes)
-	require.Greater(t, StepBytes(), int64(2*4*203_530))
+	require.Greater(t, stepBytes(), int64(2*4*203_530))
 }

@@ -10,27 +10,27 @@ import (
 	"github.com/elasticps/elasticps/elastic"
 )
 
-// DefaultBytesPerSecond is the bandwidth of the simulated device of one server. Four
+// defaultBytesPerSecond is the bandwidth of the simulated device of one server. Four
 // workers offer several times as much on any machine that trains in reasonable time.
-const DefaultBytesPerSecond = 45e6
+const defaultBytesPerSecond = 45e6
 
 // Options are the settings that both examples have as flags.
 type Options struct {
-	Data, JSON             string
-	Seed                   uint64
-	LearningRate           float64
-	NumImages, NumTest     int     // 0: all that there are
-	Epochs, LastEpochs     int     // of the first and the last phase
-	BatchSize, LastBatch   int     // of the first and the last phase
-	MegabytesPerSecond     float64 // of one simulated device
-	MaxServers             int
-	Dwell, DwellDown, Cool time.Duration
-	MinAccuracy            float64 // below it the run has failed
+	Data, JSON                 string
+	Seed                       uint64
+	LearningRate               float64
+	NumImages, NumTest         int     // 0: all that there are
+	Epochs, LastEpochs         int     // of the first and the last phase
+	BatchSize, LastBatch       int     // of the first and the last phase
+	MegabytesPerSecond         float64 // of one simulated device
+	MaxServers                 int
+	Dwell, DwellDown, Cooldown time.Duration
+	MinAccuracy                float64 // below it the run has failed
 }
 
 // AddFlags defines the flags, with the defaults of the examples.
 func (o *Options) AddFlags(fs *flag.FlagSet) {
-	phases := DefaultPhases()
+	phases := defaultPhases()
 	fs.StringVar(&o.Data, "data", "", "folder with the four MNIST files; default: that of the Go module GoMNIST")
 	fs.StringVar(&o.JSON, "json", "", "write the result as one JSON object to this file")
 	fs.Uint64Var(&o.Seed, "seed", 1, "seed of the first weights and of the batches")
@@ -41,11 +41,11 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.BatchSize, "batch", phases[0].BatchSize, "images of a step in these epochs")
 	fs.IntVar(&o.LastEpochs, "last-epochs", phases[1].Epochs, "epochs behind them with large batches and one worker")
 	fs.IntVar(&o.LastBatch, "last-batch", phases[1].BatchSize, "images of a step in these epochs")
-	fs.Float64Var(&o.MegabytesPerSecond, "bandwidth", DefaultBytesPerSecond/1e6, "MB/s of the simulated device of one server")
+	fs.Float64Var(&o.MegabytesPerSecond, "bandwidth", defaultBytesPerSecond/1e6, "MB/s of the simulated device of one server")
 	fs.IntVar(&o.MaxServers, "max-servers", 4, "most parameter servers")
 	fs.DurationVar(&o.Dwell, "dwell", time.Second, "how long the load must be high before servers are added")
 	fs.DurationVar(&o.DwellDown, "dwell-down", time.Second, "how long the load must be low before servers are removed")
-	fs.DurationVar(&o.Cool, "cooldown", 2*time.Second, "least time between two changes of the number of servers")
+	fs.DurationVar(&o.Cooldown, "cooldown", 2*time.Second, "least time between two changes of the number of servers")
 	fs.Float64Var(&o.MinAccuracy, "min-accuracy", 0.975, "test accuracy below which the run has failed")
 }
 
@@ -82,17 +82,21 @@ func (o Options) Plan(numImages int) Plan {
 // for a run of half a minute. All servers that are too many go at once.
 func (o Options) Policy() elastic.Policy {
 	return elastic.Policy{
-		Dwell: o.Dwell, DwellDown: o.DwellDown, Cooldown: o.Cool, Backoff: 2 * time.Second, Max: o.MaxServers, ShrinkBy: 1,
+		Dwell: o.Dwell, DwellDown: o.DwellDown, Cooldown: o.Cooldown, Backoff: 2 * time.Second, Max: o.MaxServers, ShrinkBy: 1,
 	}
 }
-
-// BytesPerSecond is the bandwidth of one simulated device.
-func (o Options) BytesPerSecond() float64 { return o.MegabytesPerSecond * 1e6 }
 
 // Sim describes the simulated device of a server.
 func (o Options) Sim(name string) device.SimConfig {
 	const burst = 5 * time.Millisecond // makes up for timers that fire late
-	return device.SimConfig{
-		Name: "sim-" + name, BytesPerSecond: o.BytesPerSecond(), BurstBytes: int64(burst.Seconds() * o.BytesPerSecond()),
-	}
+	bandwidth := o.MegabytesPerSecond * 1e6
+	return device.SimConfig{Name: "sim-" + name, BytesPerSecond: bandwidth, BurstBytes: int64(burst.Seconds() * bandwidth)}
+}
+
+// Device describes in words what the servers of a run are bound to.
+func (o Options) Device(numWorkers int) string {
+	perStep := float64(stepBytes()) / 1e6
+	return fmt.Sprintf("each server is bound to a simulated device whose link carries %g MB/s; a step moves %.2f MB "+
+		"through it, so one server is good for %.0f steps/s, which %d workers exceed",
+		o.MegabytesPerSecond, perStep, o.MegabytesPerSecond/perStep, numWorkers)
 }

@@ -38,9 +38,9 @@ type Plan struct {
 	NumImages    int // the first so many of the training set are used, at least 1
 }
 
-// DefaultPhases train in four epochs with four asynchronous workers, and average the
+// defaultPhases train in four epochs with four asynchronous workers, and average the
 // noise away in five more with large batches, for which one worker is enough.
-func DefaultPhases() []Phase {
+func defaultPhases() []Phase {
 	return []Phase{{Epochs: 4, BatchSize: 96}, {Epochs: 5, BatchSize: 2000, Workers: 1}}
 }
 
@@ -99,9 +99,9 @@ func (p Plan) Job() (ps.Job, error) {
 	return job, nil
 }
 
-// StepBytes is what one step moves through the servers' links, in bytes: the
+// stepBytes is what one step moves through the servers' links, in bytes: the
 // gradients there and the parameters back.
-func StepBytes() int64 {
+func stepBytes() int64 {
 	var elems int64 = probeElems // two rows of a probe, one way
 	if mlp, err := mnist.NewMLP(mnist.Config{}); err == nil {
 		for _, l := range mlp.Layers() {

@@ -120,9 +120,9 @@ func (r *Recorder) Close() {
 	<-r.done
 }
 
-// Applied asks every server how many pushes to the shards that it owns were applied,
+// applied asks every server how many pushes to the shards that it owns were applied,
 // wherever the shards were at the time.
-func Applied(ctx context.Context, admin *ps.Admin) (int64, error) {
+func applied(ctx context.Context, admin *ps.Admin) (int64, error) {
 	status, err := admin.Status(ctx)
 	if err != nil {
 		return 0, err

@@ -21,6 +21,9 @@ const (
 	progressInterval = 50 * time.Millisecond
 	scaleInTimeout   = 20 * time.Second
 	placeTimeout     = time.Minute
+
+	// firstServer is the server that a run starts with.
+	firstServer shard.ServerID = "ps-0"
 )
 
 // Refs says where a worker or server finds its job.
@@ -112,7 +115,7 @@ func (r *run) start(ctx context.Context) error {
 	if r.provider, err = r.cfg.Servers(r.coord.Ref()); err != nil {
 		return err
 	}
-	if err := r.provider.Start(ctx, FirstServer); err != nil {
+	if err := r.provider.Start(ctx, firstServer); err != nil {
 		return err
 	}
 	if err := r.initialize(ctx, plan); err != nil {
@@ -192,7 +195,7 @@ func (r *run) result(ctx context.Context) (out report.Report, err error) {
 	if out.Lost, out.Doubled, err = Audit(ctx, r.client, accounts); err != nil {
 		return out, err
 	}
-	if out.PushesApplied, err = Applied(ctx, r.admin); err != nil {
+	if out.PushesApplied, err = applied(ctx, r.admin); err != nil {
 		return out, err
 	}
 	for _, a := range accounts {
@@ -260,14 +263,3 @@ func (r *run) close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// Device describes in words what the servers of a run are bound to.
-func (o Options) Device(numWorkers int) string {
-	perStep := float64(StepBytes()) / 1e6
-	return fmt.Sprintf("each server is bound to a simulated device whose link carries %g MB/s; a step moves %.2f MB "+
-		"through it, so one server is good for %.0f steps/s, which %d workers exceed",
-		o.MegabytesPerSecond, perStep, o.MegabytesPerSecond/perStep, numWorkers)
-}
-
-// FirstServer is the server that a run starts with.
-const FirstServer shard.ServerID = "ps-0"

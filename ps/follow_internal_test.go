@@ -15,13 +15,6 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// Expel takes a client out of the job behind its back, as if it had been taken for
-// dead.
-func Expel(ctx context.Context, c *Client) error {
-	_, err := request[done](ctx, c.cfg.Node, c.cfg.Coordinator, leaveRequest{Incarnation: c.incarnation.Load()})
-	return err
-}
-
 func servingReplica(t *testing.T, blocks int) *replica {
 	job := Job{
 		Model:     shard.Model{Layers: []shard.Layer{{Name: "a", Shape: []int{blocks * BlockElems}}}},
@@ -31,7 +24,7 @@ func servingReplica(t *testing.T, blocks int) *replica {
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	r := newReplica(job, all[0])
-	require.NoError(t, r.host(shard.Effect{Kind: kindHost, Epoch: 1}))
+	require.NoError(t, r.host(shard.Effect{Epoch: 1}))
 	return r
 }
 
@@ -133,5 +126,5 @@ func TestLateHostIsRefused(t *testing.T) {
 	r.become(shard.Copy{Attempt: 3, Ended: true})
 	r.free()
 	r.mu.Unlock()
-	require.ErrorIs(t, r.host(shard.Effect{Kind: kindHost, Epoch: 1}), shard.ErrRefused)
+	require.ErrorIs(t, r.host(shard.Effect{Epoch: 1}), shard.ErrRefused)
 }

@@ -253,3 +253,32 @@ func TestWriteOfAGivenUpMoveThatComesLate(t *testing.T) {
 		return err == nil && r.Err() == nil
 	}, 10*time.Second, 20*time.Millisecond)
 }
+
+// A copy that was created here but recorded as another server's has never had a
+// client; it is dropped, so that the shard can be moved here later.
+func TestCopyOfNobodyIsDropped(t *testing.T) {
+	c := newCluster(t, tinyJob(ps.ASP, layer("a", 10)))
+	c.server("s1")
+	require.NoError(t, c.worker("w").Push(c.ctx, "a", vector(10, -1)))
+	require.NoError(t, c.coord.Close())
+	const key = "elasticps/job/shard/00000000"
+	e, err := c.store.Get(c.ctx, key)
+	require.NoError(t, err)
+	r, err := shard.DecodeRecord(e.Value)
+	require.NoError(t, err)
+	r.Assignment.Owner = "s2"
+	text, err := r.Encode()
+	require.NoError(t, err)
+	_, err = c.store.CompareAndSwap(c.ctx, key, e.Revision, text)
+	require.NoError(t, err)
+	c.startCoordinator()
+	eventually(t, "the copy is gone", func() bool {
+		for _, s := range c.status().Servers {
+			if s.ID == "s1" && s.Up {
+				load, err := c.admin.Load(c.ctx, s)
+				return err == nil && load.Shards == 0 && load.StateBytes == 0
+			}
+		}
+		return false
+	})
+}
