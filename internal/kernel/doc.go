@@ -24,8 +24,21 @@
 // may differ from [Dot] of the whole in the last bits. The values of [Uniform] and
 // [Normal] are pure functions of seed, stream and absolute element index.
 //
-// The exported functions call twins whose names end in Generic. The twins are
-// the definition of the result: an assembly version must return their bits.
+// # Versions
+//
+// The exported functions call twins whose names end in Generic. The twins are the
+// definition of the result. On amd64 with AVX2 the assembly versions, whose names end
+// in AVX2, take the elements first, as many as are a multiple of eight, and leave the
+// rest to the twins. They return the twins' bits for all numbers, denormals, zeros and
+// infinities, reductions included: they use no fused multiply-add, square root and
+// division round correctly by IEEE 754, and [Dot] keeps the four sums of its twin. One
+// thing is left open, as it is by Go: where a result is NaN, its payload and sign.
+//
+// The twins run everywhere else, and on all machines with ELASTICPS_KERNEL=generic in
+// the environment when the process starts, with the build tag noasm, and in builds with
+// the race detector, which does not see what assembly reads and writes. The assembly is
+// generated: go generate ./internal/kernel writes it from the programs in the folder
+// asm, a module of its own.
 //
 // # Concurrency, memory, errors
 //

@@ -7,6 +7,10 @@ import "math"
 // weightDecay zero the result is exactly w - lr*g, both operations rounded to
 // float32: integers whose sums stay below 2^24 are added without error.
 func SGD(w, g []float32, lr, weightDecay float32) {
+	for n := wide(min(len(w), len(g))); n > 0; n = wide(min(len(w), len(g))) {
+		sgdAVX2(w[:n], g[:n], lr, weightDecay)
+		w, g = w[n:], g[n:]
+	}
 	if weightDecay == 0 {
 		sgdGeneric(w, g, lr)
 		return
@@ -17,12 +21,20 @@ func SGD(w, g []float32, lr, weightDecay float32) {
 // Momentum applies one step of SGD with heavy-ball momentum as torch.optim.SGD
 // does: v = mu*v + g, then w -= lr*v. Decay is as in [SGD].
 func Momentum(w, g, v []float32, lr, mu, weightDecay float32) {
+	for n := wide(min(len(w), len(g), len(v))); n > 0; n = wide(min(len(w), len(g), len(v))) {
+		momentumAVX2(w[:n], g[:n], v[:n], lr, mu, weightDecay)
+		w, g, v = w[n:], g[n:], v[n:]
+	}
 	momentumGeneric(w, g, v, lr, mu, weightDecay)
 }
 
 // Nesterov applies one step of SGD with Nesterov momentum as torch.optim.SGD does:
 // v = mu*v + g, then w -= lr*(g + mu*v). Decay is as in [SGD].
 func Nesterov(w, g, v []float32, lr, mu, weightDecay float32) {
+	for n := wide(min(len(w), len(g), len(v))); n > 0; n = wide(min(len(w), len(g), len(v))) {
+		nesterovAVX2(w[:n], g[:n], v[:n], lr, mu, weightDecay)
+		w, g, v = w[n:], g[n:], v[n:]
+	}
 	nesterovGeneric(w, g, v, lr, mu, weightDecay)
 }
 
@@ -30,6 +42,10 @@ func Nesterov(w, g, v []float32, lr, mu, weightDecay float32) {
 // w -= lr*g/(sqrt(h)+eps). Decay is as in [SGD]. With eps zero, an element whose
 // gradients were all zero becomes NaN.
 func Adagrad(w, g, h []float32, lr, eps, weightDecay float32) {
+	for n := wide(min(len(w), len(g), len(h))); n > 0; n = wide(min(len(w), len(g), len(h))) {
+		adagradAVX2(w[:n], g[:n], h[:n], lr, eps, weightDecay)
+		w, g, h = w[n:], g[n:], h[n:]
+	}
 	adagradGeneric(w, g, h, lr, eps, weightDecay)
 }
 
@@ -76,11 +92,19 @@ func NewAdam(lr, beta1, beta2, eps, wd float64, t uint64) AdamParams {
 // m = Beta1*m + Blend1*g, v = Beta2*v + Blend2*g*g and
 // w -= StepSize*m/(sqrt(v)*RootScale+Eps). The slice g itself is not changed.
 func Adam(w, g, m, v []float32, p AdamParams) {
+	for n := wide(min(len(w), len(g), len(m), len(v))); n > 0; n = wide(min(len(w), len(g), len(m), len(v))) {
+		adamAVX2(w[:n], g[:n], m[:n], v[:n], p.Beta1, p.Blend1, p.Beta2, p.Blend2, p.Eps, p.StepSize, p.RootScale, p.WeightDecay)
+		w, g, m, v = w[n:], g[n:], m[n:], v[n:]
+	}
 	adamGeneric(w, g, m, v, p)
 }
 
 // AdamW applies one step of Adam with decoupled decay: w -= Shrink*w, then the step
 // of [Adam] with the gradient as it is. Field WeightDecay of p is not used.
 func AdamW(w, g, m, v []float32, p AdamParams) {
+	for n := wide(min(len(w), len(g), len(m), len(v))); n > 0; n = wide(min(len(w), len(g), len(m), len(v))) {
+		adamWAVX2(w[:n], g[:n], m[:n], v[:n], p.Beta1, p.Blend1, p.Beta2, p.Blend2, p.Eps, p.StepSize, p.RootScale, p.Shrink)
+		w, g, m, v = w[n:], g[n:], m[n:], v[n:]
+	}
 	adamWGeneric(w, g, m, v, p)
 }

@@ -96,7 +96,9 @@ func adamSteps(suffix string, decay float64) []step {
 // TestOptimizersMatchFloat64 runs 100 steps. Each step adds one rounding of the
 // weight, at most 2^-24 of it, and the slots carry roundings of their own: 100 steps
 // must stay within 100*2^-23 = 1.2e-5 of the reference, relative to weights of size one.
-func TestOptimizersMatchFloat64(t *testing.T) {
+func TestOptimizersMatchFloat64(t *testing.T) { onEachPath(t, testOptimizersMatchFloat64) }
+
+func testOptimizersMatchFloat64(t *testing.T) {
 	const size, numSteps, tolerance = 103, 100, 1.2e-5
 	for _, s := range steps() {
 		t.Run(s.name, func(t *testing.T) {
@@ -121,7 +123,9 @@ func TestOptimizersMatchFloat64(t *testing.T) {
 }
 
 // TestOptimizersConverge minimizes (w-3)^2: a sign error in any step diverges.
-func TestOptimizersConverge(t *testing.T) {
+func TestOptimizersConverge(t *testing.T) { onEachPath(t, testOptimizersConverge) }
+
+func testOptimizersConverge(t *testing.T) {
 	for _, s := range gradientAndAdamWithoutDecay() {
 		t.Run(s.name, func(t *testing.T) {
 			w, slots := []float32{-1}, newSlots(s.slots, 1)
@@ -138,7 +142,9 @@ func gradientAndAdamWithoutDecay() []step {
 	return append(gradientSteps("", 0), adamSteps("", 0)...)
 }
 
-func TestOptimizersAreSplitInvariant(t *testing.T) {
+func TestOptimizersAreSplitInvariant(t *testing.T) { onEachPath(t, testOptimizersAreSplitInvariant) }
+
+func testOptimizersAreSplitInvariant(t *testing.T) {
 	const size = 67
 	for _, s := range steps() {
 		t.Run(s.name, func(t *testing.T) {
@@ -163,7 +169,9 @@ func TestOptimizersAreSplitInvariant(t *testing.T) {
 	}
 }
 
-func TestOptimizersPropagateNaN(t *testing.T) {
+func TestOptimizersPropagateNaN(t *testing.T) { onEachPath(t, testOptimizersPropagateNaN) }
+
+func testOptimizersPropagateNaN(t *testing.T) {
 	for _, s := range steps() {
 		t.Run(s.name, func(t *testing.T) {
 			nan := float32(math.NaN())
@@ -176,7 +184,9 @@ func TestOptimizersPropagateNaN(t *testing.T) {
 	}
 }
 
-func TestOptimizersTakeUnequalLengths(t *testing.T) {
+func TestOptimizersTakeUnequalLengths(t *testing.T) { onEachPath(t, testOptimizersTakeUnequalLengths) }
+
+func testOptimizersTakeUnequalLengths(t *testing.T) {
 	for _, s := range steps() {
 		t.Run(s.name, func(t *testing.T) {
 			s.run(nil, nil, newSlots(s.slots, 0), 1)
@@ -189,14 +199,18 @@ func TestOptimizersTakeUnequalLengths(t *testing.T) {
 }
 
 // TestSGDIsExactOnIntegers is the ground of invariant I8.
-func TestSGDIsExactOnIntegers(t *testing.T) {
+func TestSGDIsExactOnIntegers(t *testing.T) { onEachPath(t, testSGDIsExactOnIntegers) }
+
+func testSGDIsExactOnIntegers(t *testing.T) {
 	w := []float32{16777215, -16777215, 0, 5, float32(math.Copysign(0, -1))}
 	SGD(w, []float32{16777215, -16777214, 7, 0, 0}, 1, 0)
 	requireSameBits(t, []float32{0, -1, -7, 5, float32(math.Copysign(0, -1))}, w)
 }
 
 // TestSGDRoundsTheProduct uses operands whose fused result differs.
-func TestSGDRoundsTheProduct(t *testing.T) {
+func TestSGDRoundsTheProduct(t *testing.T) { onEachPath(t, testSGDRoundsTheProduct) }
+
+func testSGDRoundsTheProduct(t *testing.T) {
 	a := float32(1 + 1.0/(1<<12))
 	product := a * a // 1 + 2^-11 + 2^-24 rounds to 1 + 2^-11
 	for _, size := range []int{1, 4, 7} {

@@ -45,8 +45,10 @@ func scaleGeneric(dst []float32, a float32) {
 	}
 }
 
-func dotGeneric(x, y []float32) float32 {
-	var s0, s1, s2, s3 float32
+// dotGeneric goes on from four sums: element i of the whole belongs to sum i%4, except
+// for the last one to three elements, which belong to the first.
+func dotGeneric(x, y []float32, sums [4]float32) float32 {
+	s0, s1, s2, s3 := sums[0], sums[1], sums[2], sums[3]
 	for len(x) >= 4 && len(y) >= 4 {
 		s0 += float32(x[0] * y[0])
 		s1 += float32(x[1] * y[1])
@@ -62,14 +64,20 @@ func dotGeneric(x, y []float32) float32 {
 
 // maxAbsGeneric compares bit patterns: without the sign bit they order like the
 // absolute values, with infinity above all numbers and every NaN above infinity.
-// Integer maxima take one cycle, so there is no latency for unrolling to hide.
 func maxAbsGeneric(x []float32) float32 {
 	const signless = 1<<31 - 1
-	var largest uint32
-	for _, e := range x {
-		largest = max(largest, math.Float32bits(e)&signless)
+	var m0, m1, m2, m3 uint32
+	for len(x) >= 4 {
+		m0 = max(m0, math.Float32bits(x[0])&signless)
+		m1 = max(m1, math.Float32bits(x[1])&signless)
+		m2 = max(m2, math.Float32bits(x[2])&signless)
+		m3 = max(m3, math.Float32bits(x[3])&signless)
+		x = x[4:]
 	}
-	return math.Float32frombits(largest)
+	for _, e := range x {
+		m0 = max(m0, math.Float32bits(e)&signless)
+	}
+	return math.Float32frombits(max(m0, m1, m2, m3))
 }
 
 // allFiniteGeneric multiplies by zero, which gives zero for every finite number and

@@ -15,6 +15,10 @@ import (
 var lengths = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 1023}
 
 func TestElementwiseMatchesTheDefinition(t *testing.T) {
+	onEachPath(t, testElementwiseMatchesTheDefinition)
+}
+
+func testElementwiseMatchesTheDefinition(t *testing.T) {
 	const a = 0.7
 	tests := []struct {
 		name string
@@ -47,7 +51,9 @@ func TestElementwiseMatchesTheDefinition(t *testing.T) {
 	}
 }
 
-func TestElementwiseSpecialValues(t *testing.T) {
+func TestElementwiseSpecialValues(t *testing.T) { onEachPath(t, testElementwiseSpecialValues) }
+
+func testElementwiseSpecialValues(t *testing.T) {
 	inf, nan, negZero := float32(math.Inf(1)), float32(math.NaN()), float32(math.Copysign(0, -1))
 	dst := []float32{negZero, negZero, inf, inf, nan, 1}
 	Add(dst, []float32{negZero, 0, 1, -inf, 1, nan})
@@ -59,13 +65,19 @@ func TestElementwiseSpecialValues(t *testing.T) {
 	requireSameBits(t, []float32{0, negZero}, dst[:2])
 }
 
-func TestAddOfItselfDoubles(t *testing.T) {
+func TestAddOfItselfDoubles(t *testing.T) { onEachPath(t, testAddOfItselfDoubles) }
+
+func testAddOfItselfDoubles(t *testing.T) {
 	x := []float32{1, 2, 3, 4, 5}
 	Add(x, x)
 	require.Equal(t, []float32{2, 4, 6, 8, 10}, x)
 }
 
 func TestUnequalLengthsUseTheCommonPrefix(t *testing.T) {
+	onEachPath(t, testUnequalLengthsUseTheCommonPrefix)
+}
+
+func testUnequalLengthsUseTheCommonPrefix(t *testing.T) {
 	dst := []float32{1, 1, 1, 1, 1, 1, 1}
 	Add(dst, []float32{1, 1, 1, 1, 1})
 	Axpy(dst[:2], 1, []float32{1, 1, 9, 9})
@@ -73,7 +85,9 @@ func TestUnequalLengthsUseTheCommonPrefix(t *testing.T) {
 	require.Equal(t, float32(5), Dot([]float32{1, 1, 1, 1, 1}, []float32{1, 1, 1, 1, 1, 1, 1, 1}))
 }
 
-func TestDot(t *testing.T) {
+func TestDot(t *testing.T) { onEachPath(t, testDot) }
+
+func testDot(t *testing.T) {
 	for _, size := range lengths {
 		rng := rand.New(rand.NewPCG(4, uint64(size)))
 		x, y := randomSlice(rng, size), randomSlice(rng, size)
@@ -87,7 +101,9 @@ func TestDot(t *testing.T) {
 	require.True(t, math.IsNaN(float64(Dot([]float32{1, float32(math.NaN())}, []float32{1, 0}))))
 }
 
-func TestMaxAbs(t *testing.T) {
+func TestMaxAbs(t *testing.T) { onEachPath(t, testMaxAbs) }
+
+func testMaxAbs(t *testing.T) {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	require.Zero(t, MaxAbs(nil))
 	require.Equal(t, float32(3), MaxAbs([]float32{1, -3, 2}))
@@ -105,7 +121,9 @@ func TestMaxAbs(t *testing.T) {
 	}
 }
 
-func TestAllFinite(t *testing.T) {
+func TestAllFinite(t *testing.T) { onEachPath(t, testAllFinite) }
+
+func testAllFinite(t *testing.T) {
 	for _, size := range lengths {
 		x := randomSlice(rand.New(rand.NewPCG(5, uint64(size))), size)
 		for i := range x {
@@ -124,7 +142,9 @@ func TestAllFinite(t *testing.T) {
 }
 
 // TestNothingAllocates holds the kernels to what their package says.
-func TestNothingAllocates(t *testing.T) {
+func TestNothingAllocates(t *testing.T) { onEachPath(t, testNothingAllocates) }
+
+func testNothingAllocates(t *testing.T) {
 	w, g, m, v := make([]float32, 99), make([]float32, 99), make([]float32, 99), make([]float32, 99)
 	require.Zero(t, testing.AllocsPerRun(10, func() {
 		Axpy(w, 2, g)

@@ -1,0 +1,100 @@
+package main
+
+import . "github.com/mmcloughlin/avo/build"
+
+// withAndWithoutDecay emits the loop twice: for a coefficient of zero the twins leave
+// the decay out, which is not the same as adding zero times an infinite weight.
+func (f *function) withAndWithoutDecay(coefficient string, unroll int, body func(index int, decay *vec)) {
+	unlessZero(coefficient, "decay")
+	f.loop("plain", unroll, func(i int) { body(i, nil) })
+	end()
+	Label("decay")
+	decay := scalar(coefficient)
+	f.loop("decay", unroll, func(i int) { body(i, &decay) })
+	end()
+}
+
+// gradient loads the gradient and adds the weights times decay, if there is one.
+func (f *function) gradient(i int, decay *vec) vec {
+	g := f.load("g", i)
+	if decay == nil {
+		return g
+	}
+	return add(g, mul(*decay, f.at("w", i)))
+}
+
+func gradientSteps() {
+	sgd()
+	momentum("momentumAVX2", "momentumAVX2 is momentumGeneric.", false)
+	momentum("nesterovAVX2", "nesterovAVX2 is nesterovGeneric.", true)
+	adagrad()
+}
+
+func sgd() {
+	f := begin("sgdAVX2", "func(w, g []float32, lr, decay float32)",
+		"sgdAVX2 is sgdGeneric or, with decay, sgdDecayGeneric.", "w", "g")
+	lr := scalar("lr")
+	f.withAndWithoutDecay("decay", 4, func(i int, decay *vec) {
+		change := mul(lr, f.gradient(i, decay))
+		f.store(sub(f.load("w", i), change), "w", i)
+	})
+}
+
+func momentum(name, doc string, nesterov bool) {
+	f := begin(name, "func(w, g, v []float32, lr, mu, decay float32)", doc, "w", "g", "v")
+	lr, mu := scalar("lr"), scalar("mu")
+	f.withAndWithoutDecay("decay", 2, func(i int, decay *vec) {
+		g := f.gradient(i, decay)
+		velocity := add(mul(mu, f.at("v", i)), g)
+		f.store(velocity, "v", i)
+		if nesterov {
+			velocity = add(g, mul(mu, velocity))
+		}
+		f.store(sub(f.load("w", i), mul(lr, velocity)), "w", i)
+	})
+}
+
+func adagrad() {
+	f := begin("adagradAVX2", "func(w, g, h []float32, lr, eps, decay float32)",
+		"adagradAVX2 is adagradGeneric.", "w", "g", "h")
+	lr, eps := scalar("lr"), scalar("eps")
+	f.withAndWithoutDecay("decay", 2, func(i int, decay *vec) {
+		g := f.gradient(i, decay)
+		sum := add(f.load("h", i), mul(g, g))
+		f.store(sum, "h", i)
+		change := div(mul(lr, g), add(sqrt(sum), eps))
+		f.store(sub(f.load("w", i), change), "w", i)
+	})
+}
+
+const adamSignature = "func(w, g, m, v []float32, beta1, blend1, beta2, blend2, eps, stepSize, rootScale, decay float32)"
+
+func adamSteps() {
+	adam("adamAVX2", "adamAVX2 is adamGeneric; decay is WeightDecay.", false)
+	adam("adamWAVX2", "adamWAVX2 is adamWGeneric; decay is Shrink.", true)
+}
+
+// adam adds the decay to the gradient or, if decoupled, takes it from the weight.
+func adam(name, doc string, decoupled bool) {
+	f := begin(name, adamSignature, doc, "w", "g", "m", "v")
+	beta1, blend1 := scalar("beta1"), scalar("blend1")
+	beta2, blend2 := scalar("beta2"), scalar("blend2")
+	eps, stepSize, rootScale := scalar("eps"), scalar("stepSize"), scalar("rootScale")
+	f.withAndWithoutDecay("decay", 2, func(i int, decay *vec) {
+		ofGradient := decay
+		if decoupled {
+			ofGradient = nil
+		}
+		g := f.gradient(i, ofGradient)
+		m := add(mul(beta1, f.at("m", i)), mul(blend1, g))
+		v := add(mul(beta2, f.at("v", i)), mul(blend2, mul(g, g)))
+		f.store(m, "m", i)
+		f.store(v, "v", i)
+		change := div(mul(stepSize, m), add(mul(sqrt(v), rootScale), eps))
+		w := f.load("w", i)
+		if decoupled && decay != nil {
+			w = sub(w, mul(*decay, w))
+		}
+		f.store(sub(w, change), "w", i)
+	})
+}

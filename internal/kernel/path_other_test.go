@@ -1,0 +1,9 @@
+//go:build !amd64 || noasm
+
+package kernel
+
+import "testing"
+
+func paths() []string { return []string{"generic"} }
+
+func use(testing.TB, string) {}
