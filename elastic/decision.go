@@ -45,6 +45,9 @@ const (
 	InvalidSnapshot
 	// NoRoom means that the servers that stay cannot hold the shards.
 	NoRoom
+	// OwnerDown means that a server that owns shards is down: what the others
+	// report is not the load of the job.
+	OwnerDown
 )
 
 // String is the code used in logs.
@@ -52,6 +55,7 @@ func (r Reason) String() string {
 	names := [...]string{
 		"steady", "load", "requested", "below_min", "above_max", "dwelling", "cooling_down", "work_in_flight",
 		"at_max", "at_min", "would_reverse", "no_signal", "no_shards", "backing_off", "move_limit", "invalid_snapshot", "no_room",
+		"owner_down",
 	}
 	if int(r) < len(names) {
 		return names[r]

@@ -42,6 +42,8 @@ func (p Policy) decide(v view, st *State, d *Decision, numMoves int, valid bool)
 		}
 	case n > most:
 		p.resize(v, st, d, most, AboveMax, countTrigger(n, ">", "max", most))
+	case v.ownerDown():
+		d.Reason = OwnerDown
 	case len(above) > 0:
 		d.Triggers = above
 		p.grow(v, st, d, numMoves)

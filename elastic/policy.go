@@ -36,7 +36,8 @@ type Policy struct {
 	Backoff time.Duration
 
 	// Manual takes the load out of it: only a request, Min and Max change the
-	// number of servers (false).
+	// number of servers (false). Shards are balanced over them all the same, so a
+	// move made by hand that unbalances is undone.
 	Manual bool
 	// Min is the least number of servers (1).
 	Min int

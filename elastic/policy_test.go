@@ -330,6 +330,19 @@ func TestDownServerIsReplacedAndItsShardsAreLeftAlone(t *testing.T) {
 	require.Len(t, w.servers, 4, "a server that is down and has nothing is removed")
 }
 
+// A job that stands still because its shards are gone is not an idle job.
+func TestOwnerThatIsDownStopsScalingByLoad(t *testing.T) {
+	w := newWorld(t, Policy{Dwell: time.Second, DwellDown: time.Second, Cooldown: time.Second}, 24, 3)
+	w.measured(0, 0, 0)
+	w.servers[0].Up = false
+	for s := range 30 {
+		d := w.tick(t, time.Duration(s)*time.Second).Decision
+		require.Equal(t, OwnerDown, d.Reason)
+		require.False(t, d.Scaled())
+	}
+	require.Equal(t, "owner_down", OwnerDown.String())
+}
+
 func TestNoRoomKeepsTheServers(t *testing.T) {
 	w := newWorld(t, Policy{}, 24, 3)
 	for i := range w.servers {

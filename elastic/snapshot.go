@@ -102,6 +102,16 @@ func (v view) active() []ServerSample {
 	return out
 }
 
+// ownerDown reports whether a server that owns shards is down.
+func (v view) ownerDown() bool {
+	for _, s := range v.servers {
+		if !s.Up && !v.empty(s.ID) {
+			return true
+		}
+	}
+	return false
+}
+
 // usable returns the servers that answer as the placement sees them.
 func (v view) usable() []shard.Server {
 	servers := make([]shard.Server, 0, len(v.servers))

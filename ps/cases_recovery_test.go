@@ -282,3 +282,20 @@ func TestCopyOfNobodyIsDropped(t *testing.T) {
 		return false
 	})
 }
+
+// A worker that waits in vain is told for whom, and requests without a deadline of
+// their own end all the same.
+func TestTickSaysForWhomItWaits(t *testing.T) {
+	c := newCluster(t, tinyJob(ps.BSP, layer("a", 10)))
+	c.server("s1")
+	w := c.worker("quick")
+	slow := c.worker("slow")
+	ctx, cancel := context.WithTimeout(c.ctx, 1500*time.Millisecond)
+	defer cancel()
+	err := w.Tick(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, `waiting for other members at clock 0: ["slow"]`)
+	go func() { _ = slow.Tick(c.ctx) }()
+	require.NoError(t, w.Tick(c.ctx))
+	require.Equal(t, uint32(1), w.Clock())
+}

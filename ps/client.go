@@ -54,7 +54,7 @@ func (c ClientConfig) validate() error {
 
 func (c ClientConfig) withDefaults() ClientConfig {
 	if c.Timeout == 0 {
-		c.Timeout = 30 * time.Second
+		c.Timeout = defaultTimeout
 	}
 	if c.ReportInterval == 0 {
 		c.ReportInterval = 200 * time.Millisecond

@@ -37,7 +37,7 @@
 // # Concurrency and blocking
 //
 // All exported methods are safe from any goroutine. Calls that wait take a context;
-// without a deadline they use the configured timeout. Slices stay the caller's and
+// without a deadline they use the configured timeout, or 30 s. Slices stay the caller's and
 // are not kept after a call has returned. Within one node a push reads the caller's
 // slice and a pull fills it directly; between processes they travel as frames of
 // internal/wire over a unix socket on the same machine, else over TCP.

@@ -37,6 +37,10 @@ var (
 	ErrRefused = errors.New("ps: refused")
 )
 
+// errWaiting is what a tick ends with that still has to wait when its attempt is
+// over: the worker asks again, and knows for whom it waits.
+var errWaiting = errors.New("ps: waiting for other members")
+
 // OpError is the error of an operation on a shard. Unwrap gives the first cause.
 type OpError struct {
 	Op     string         // push, pull or assign
@@ -79,6 +83,7 @@ var sentinels = []struct {
 	{"ps.closed", ErrClosed},
 	{"ps.conflict", ErrConflict},
 	{"ps.refused", ErrRefused},
+	{"ps.waiting", errWaiting},
 	{"ps.returning", errReturning},
 	{"shard.refused", shard.ErrRefused},
 	{"shard.move_refused", shard.ErrMoveRefused},

@@ -3,7 +3,6 @@ package ps
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -74,12 +73,14 @@ func dial(ctx context.Context, to serverInfo, tlsConfig *tls.Config, cfg stream.
 		errs = append(errs, err) // another network namespace, perhaps
 	}
 	if to.Data == "" {
-		errs = append(errs, fmt.Errorf("%w: server %q listens on no address", ErrUnavailable, to.ID))
-		return nil, errors.Join(errs...)
+		return nil, fmt.Errorf("%w: server %q listens on no address that is reached from here", ErrUnavailable, to.ID)
 	}
 	nc, err := dialTCP(ctx, to.Data, tlsConfig)
 	if err != nil {
-		return nil, fmt.Errorf("%w: server %q: %w", ErrUnavailable, to.ID, errors.Join(append(errs, err)...))
+		if len(errs) > 0 {
+			err = fmt.Errorf("%w; %w", errs[0], err)
+		}
+		return nil, fmt.Errorf("%w: server %q: %w", ErrUnavailable, to.ID, err)
 	}
 	return greet(ctx, nc, to, cfg)
 }

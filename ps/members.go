@@ -203,6 +203,24 @@ func (c *Coordinator) release(incarnations []uint64) {
 	}
 }
 
+// explain answers the ticks whose attempt is about to end with whom they wait for.
+func (c *Coordinator) explain() {
+	var slow []string
+	low := c.clocks.finished()
+	for _, inc := range slices.Sorted(maps.Keys(c.clocks.members)) {
+		p := c.members[inc]
+		if m := c.clocks.members[inc]; p != nil && !m.waiting && m.clock == low && len(slow) < 8 {
+			slow = append(slow, p.name)
+		}
+	}
+	for _, p := range c.members {
+		if p.tick != nil && time.Until(p.tick.Deadline()) < 2*reconcileInterval {
+			p.tick.Fail(fmt.Errorf("%w at clock %d: %q", errWaiting, low, slow))
+			p.tick = nil
+		}
+	}
+}
+
 // leave forgets a participant. The others go on without it.
 func (c *Coordinator) leave(inc uint64) {
 	p := c.members[inc]
@@ -238,7 +256,7 @@ func (c *Coordinator) down(ref actor.Ref) {
 	for id, s := range c.servers {
 		if s.info.Node == ref.Node && s.info.Process == ref.Name && s.up {
 			s.up = false
-			c.log.Warn("server is gone", "server", id)
+			c.log.Warn("server is gone", "server", id, "shards", len(c.places.owners().Of(id)))
 		}
 	}
 }
@@ -249,6 +267,7 @@ func (c *Coordinator) reconcile(ctx *actor.Context) {
 	if !c.placing {
 		c.place()
 	}
+	c.explain()
 	if time.Since(c.started) < retainGrace {
 		return
 	}

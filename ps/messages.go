@@ -183,6 +183,9 @@ func register(n *actor.Node) error {
 // sent again: a lost message costs this long, not the caller's deadline.
 const attemptTimeout = time.Second
 
+// defaultTimeout bounds requests whose context has no deadline.
+const defaultTimeout = 30 * time.Second
+
 // request calls until there is an answer or ctx ends: lost messages, a restarted
 // receiver and a broken connection are all cured by asking again, because every
 // request is idempotent. The error at the deadline names the last cause.
@@ -195,6 +198,11 @@ func request[R any](ctx context.Context, n *actor.Node, to actor.Ref, msg any) (
 func requestWhile[R any](ctx context.Context, n *actor.Node, to actor.Ref, msg any, alive func() bool) (R, error) {
 	var zero R
 	var last error
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, defaultTimeout)
+		defer cancel()
+	}
 	for delay := 5 * time.Millisecond; ; delay = min(2*delay, 200*time.Millisecond) {
 		if alive != nil && !alive() {
 			return zero, errors.Join(fmt.Errorf("%w: %v is gone", ErrUnavailable, to), last)
@@ -234,7 +242,7 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 func askAgain(err error) bool {
-	return actor.Retryable(err) || errors.Is(err, errReturning) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, actor.ErrNoProcess)
+	return actor.Retryable(err) || errors.Is(err, errReturning) || errors.Is(err, errWaiting) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, actor.ErrNoProcess)
 }
 
 // describe fetches the job from the coordinator.

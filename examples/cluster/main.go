@@ -15,7 +15,8 @@
 //	cluster -role server -id spare -controller 10.0.0.1:7000 -listen 10.0.0.3:0 -insecure -secret SECRET
 //
 // The controller starts the servers that it needs on its own host; those that are
-// started by hand get their share of the shards, too. -insecure stands for the
+// started by hand get their share of the shards, too. To take one of them away, send it
+// one SIGINT or SIGTERM: it ends when its shards have moved. -insecure stands for the
 // lack of TLS: the processes authenticate each other, but the traffic is in the clear.
 package main
 
@@ -36,6 +37,21 @@ import (
 // secretVariable is the environment variable that -secret is taken from, so that it
 // does not have to appear in a list of processes.
 const secretVariable = "ELASTICPS_SECRET"
+
+// usage comes before the list of flags.
+const usage = `cluster trains a perceptron on MNIST on parameter servers that grow and shrink, in
+separate processes. Without -role it starts them all on this host; with it, the flags
+of each role are, besides -role, -listen, -secret and -insecure:
+
+  server      -controller, -id, -bandwidth
+  worker      -controller, -name, -max-steps, -data, -images
+  controller  all others; it starts the servers that it needs
+
+A server that is started by hand hands its shards over at the first Ctrl-C or SIGTERM
+and then ends; at the second it ends at once.
+
+Flags:
+`
 
 func main() {
 	training.Main(func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout, os.Stderr) })
@@ -66,8 +82,16 @@ func (s *settings) parse(args []string, stderr io.Writer) error {
 	fs.StringVar(&s.id, "id", "", "name of the server, unique in the job")
 	fs.StringVar(&s.name, "name", "", "name of the worker, unique in the job")
 	fs.IntVar(&s.maxSteps, "max-steps", 0, "worker: leave after so many steps; 0: stay to the end")
+	fs.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		fs.PrintDefaults()
+	}
 	if err := fs.Parse(args); err != nil {
 		return err
+	}
+	if fs.NArg() > 0 {
+		fs.Usage()
+		return fmt.Errorf("cluster: %q is not a flag, want flags only", fs.Arg(0))
 	}
 	return errors.Join(s.validate(), s.Validate())
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -22,7 +23,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/examples/internal/mnist"
+	"github.com/elasticps/elasticps/ps"
 )
 
 // mainVariable turns the test binary into the program: its processes run this binary.
@@ -258,12 +261,67 @@ func TestRolesByHand(t *testing.T) {
 	require.NoError(t, <-ended, "%v", &out)
 	require.NoError(t, <-server)
 	require.Contains(t, out.String(), "by-hand", "shards were on the server")
-	require.Contains(t, out.String(), "the controller is gone")
+	require.Contains(t, out.String(), "\ndone\n")
+	require.NotContains(t, out.String(), "the controller is gone")
 	requireEnded(t, out.String())
 	r := readResult(t, path)
 	require.Zero(t, *r.Lost)
 	require.Zero(t, *r.Doubled)
 	require.Equal(t, r.Acknowledged, r.Applied)
+}
+
+// TestServerLeaves stops a server that was started by hand: it hands its shards over
+// first.
+func TestServerLeaves(t *testing.T) {
+	t.Setenv(mainVariable, "1") // for the servers that the controller starts
+	const secret = "secret of the test"
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var out output
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, small(t, "-role", "controller", "-secret", secret), &out, &out)
+	}()
+	require.Eventually(t, func() bool { return listens.MatchString(out.String()) }, time.Minute, 10*time.Millisecond)
+	controller := listens.FindStringSubmatch(out.String())[1]
+
+	stopped, stop := context.WithCancel(ctx)
+	defer stop()
+	server := make(chan error, 1)
+	go func() {
+		server <- run(stopped, []string{"-role", "server", "-id", "by-hand", "-controller", controller, "-secret", secret}, &out, &out)
+	}()
+	node, err := actor.Start(ctx, actor.Config{Name: "test", Listen: "127.0.0.1:0", Secret: secret})
+	require.NoError(t, err)
+	defer node.Close()
+	peer, err := node.Connect(ctx, controller)
+	require.NoError(t, err)
+	admin, err := ps.NewAdmin(node, actor.Ref{Node: peer, Name: ps.CoordinatorProcess})
+	require.NoError(t, err)
+	owned := func() int {
+		status, _ := admin.Status(ctx)
+		for _, s := range status.Servers {
+			if s.ID == "by-hand" {
+				return s.Owned
+			}
+		}
+		return 0
+	}
+	require.Eventually(t, func() bool { return owned() > 0 }, 30*time.Second, 20*time.Millisecond, "%v", &out)
+	stop()
+	require.NoError(t, <-server, "%v", &out)
+	require.Regexp(t, `by-hand: draining, [1-9]\d* shards to move\nby-hand: drained\n`, out.String())
+	status, err := admin.Status(ctx)
+	require.NoError(t, err)
+	total := 0
+	for _, s := range status.Servers {
+		require.NotEqual(t, "by-hand", string(s.ID))
+		total += s.Owned
+	}
+	require.Equal(t, status.Shards, total)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	requireEnded(t, out.String())
 }
 
 func TestFlags(t *testing.T) {
@@ -276,18 +334,25 @@ func TestFlags(t *testing.T) {
 		"-max-steps is -1, want 0 or more":                   {"-max-steps", "-1"},
 		`-listen "nowhere"`:                                  {"-listen", "nowhere"},
 		"is not loopback":                                    {"-listen", "0.0.0.0:0", "-images", "10"},
+		`"foo" is not a flag`:                                {"foo"},
+		`-json is "-", want a file`:                          {"-json", "-"},
+		"/does/not/exist/r.json":                             {"-json", "/does/not/exist/r.json"},
 		"Secret has 3 bytes":                                 {"-role", "controller", "-secret", "abc", "-images", "10"},
 	} {
 		var out bytes.Buffer
 		require.ErrorContains(t, run(t.Context(), args, &out, &out), want)
 	}
+	var out bytes.Buffer
+	require.ErrorIs(t, run(t.Context(), []string{"-help"}, &out, &out), flag.ErrHelp)
+	require.True(t, strings.HasPrefix(out.String(), "cluster trains"))
 }
 
-// TestJoinNobody names the address when there is no controller.
+// TestJoinNobody names the address when there is no controller, first and last.
 func TestJoinNobody(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), remindAfter+500*time.Millisecond)
 	defer cancel()
 	var out bytes.Buffer
 	err := run(ctx, []string{"-role", "server", "-id", "s", "-controller", "127.0.0.1:1", "-secret", "12345678"}, &out, &out)
 	require.ErrorContains(t, err, "join the controller at 127.0.0.1:1")
+	require.Equal(t, "waiting for the controller at 127.0.0.1:1\n", out.String())
 }

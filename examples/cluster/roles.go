@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/elasticps/elasticps/actor"
@@ -28,19 +29,23 @@ const readyLine = "ready"
 const (
 	joinTimeout = 30 * time.Second // for servers and workers that are started before the controller
 	joinRetry   = 200 * time.Millisecond
+	remindAfter = time.Second
 )
 
-// join starts a node and connects it to the controller's.
-func join(ctx context.Context, s settings, name string) (*actor.Node, training.Refs, error) {
+// join starts a node and connects it to the controller's. It says so if that takes
+// long.
+func join(ctx context.Context, s settings, name string, out io.Writer) (*actor.Node, training.Refs, error) {
 	node, err := actor.Start(ctx, actor.Config{Name: name, Listen: s.listen, AllowInsecure: s.insecure, Secret: s.secret})
 	if err != nil {
 		return nil, training.Refs{}, err
 	}
+	joined := remind(out, "waiting for the controller at "+s.controller)
 	var peer string
 	err = retry(ctx, func(ctx context.Context) (err error) {
 		peer, err = node.Connect(ctx, s.controller)
 		return err
 	})
+	joined()
 	if err != nil {
 		_ = node.Close() // the first error is the one to report
 		return nil, training.Refs{}, fmt.Errorf("cluster: join the controller at %s: %w", s.controller, err)
@@ -49,6 +54,26 @@ func join(ctx context.Context, s settings, name string) (*actor.Node, training.R
 		Coordinator: actor.Ref{Node: peer, Name: ps.CoordinatorProcess},
 		Feed:        actor.Ref{Node: peer, Name: training.FeedProcess},
 	}, nil
+}
+
+// remind writes a line after a second, unless the function that it returns is called
+// before. Nothing is written after that function has returned.
+func remind(out io.Writer, line string) (stop func()) {
+	ended := make(chan struct{})
+	var reminder sync.WaitGroup
+	reminder.Go(func() {
+		timer := time.NewTimer(remindAfter)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			fmt.Fprintln(out, line)
+		case <-ended:
+		}
+	})
+	return func() {
+		close(ended)
+		reminder.Wait()
+	}
 }
 
 // retry calls f until it succeeds, joinTimeout is over, or the other side refuses
@@ -71,9 +96,10 @@ func retry(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
-// runServer is a parameter server until ctx ends or the controller is gone.
+// runServer is a parameter server until ctx ends, when it hands its shards over, or the
+// controller is gone.
 func runServer(ctx context.Context, s settings, stdout io.Writer) error {
-	node, refs, err := join(ctx, s, s.id)
+	node, refs, err := join(ctx, s, s.id, stdout)
 	if err != nil {
 		return err
 	}
@@ -93,15 +119,16 @@ func runServer(ctx context.Context, s settings, stdout io.Writer) error {
 		return err
 	}
 	defer server.Close()
-	gone := make(chan struct{})
-	if _, err := node.Spawn(ctx, "watch", &watch{of: refs.Coordinator, gone: gone}, actor.Options{}); err != nil {
+	w := &watch{of: refs.Coordinator, gone: make(chan struct{})}
+	if _, err := node.Spawn(ctx, "watch", w, actor.Options{}); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "%s: process %d, data on %s\n", readyLine, os.Getpid(), server.DataAddr())
 	select {
 	case <-ctx.Done():
-	case <-gone:
-		fmt.Fprintln(stdout, "the controller is gone")
+		return leave(node, s, w, stdout)
+	case <-w.gone:
+		fmt.Fprintln(stdout, w.farewell())
 	}
 	return nil
 }
@@ -110,6 +137,25 @@ func runServer(ctx context.Context, s settings, stdout io.Writer) error {
 type watch struct {
 	of   actor.Ref
 	gone chan struct{}
+	err  error // why, to be read after gone is closed
+}
+
+// isGone reports whether the process is gone.
+func (w *watch) isGone() bool {
+	select {
+	case <-w.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// farewell tells the end of the job from that of the controller.
+func (w *watch) farewell() string {
+	if w.err == nil {
+		return "done"
+	}
+	return "the controller is gone"
 }
 
 // Started begins to watch.
@@ -117,7 +163,8 @@ func (w *watch) Started(c *actor.Context) error { return c.Monitor(w.of) }
 
 // Receive gets the news.
 func (w *watch) Receive(_ *actor.Context, msg any) error {
-	if _, ok := msg.(actor.Down); ok {
+	if down, ok := msg.(actor.Down); ok {
+		w.err = down.Err
 		close(w.gone)
 		return actor.ErrStop
 	}
@@ -130,7 +177,7 @@ func runWorker(ctx context.Context, s settings, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	node, refs, err := join(ctx, s, s.name)
+	node, refs, err := join(ctx, s, s.name, stdout)
 	if err != nil {
 		return err
 	}

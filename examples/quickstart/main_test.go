@@ -117,6 +117,7 @@ func TestFlags(t *testing.T) {
 		"-max-servers is 1, want 2 or more":     {"-max-servers", "1"},
 		"were not found in /does/not/exist":     {"-data", "/does/not/exist"},
 		"name their folder with -data DIR":      {"-data", "/does/not/exist"},
+		`"foo" is not a flag`:                   {"foo"},
 		"flag provided but not defined: -wrong": {"-wrong"},
 	} {
 		var out bytes.Buffer

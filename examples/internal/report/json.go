@@ -58,6 +58,32 @@ func (r Report) WriteJSON(path string) error {
 	return nil
 }
 
+// CheckJSON reports whether WriteJSON could write the file path now, without changing
+// what is there. The error names the path.
+func CheckJSON(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return fmt.Errorf("report: write %s: it is a folder", path)
+	case err == nil && !info.Mode().IsRegular():
+		return nil // to open a pipe waits for its reader
+	}
+	file, err := createBeside(path)
+	if err != nil {
+		return fmt.Errorf("report: write %s: %w", path, err)
+	}
+	_ = file.Close() // nothing was written
+	if err := os.Remove(file.Name()); err != nil {
+		return fmt.Errorf("report: write %s: %w", path, err)
+	}
+	return nil
+}
+
+// createBeside makes the file that becomes path when it is complete.
+func createBeside(path string) (*os.File, error) {
+	return os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+}
+
 func (r Report) toJSON() jsonReport {
 	out := jsonReport{
 		TestAccuracy:       r.TestAccuracy,
@@ -91,7 +117,7 @@ func writeAtomically(path string, content []byte) error {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
 		return os.WriteFile(path, content, mode)
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	file, err := createBeside(path)
 	if err != nil {
 		return err
 	}

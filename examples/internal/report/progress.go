@@ -61,6 +61,8 @@ type Status struct {
 	Samples int64
 	// NumServers is the number of parameter servers.
 	NumServers int
+	// Waiting says that no worker is there; it is shown instead of the loss.
+	Waiting bool
 }
 
 // Progress shows how far a run is: on a terminal as one line that is redrawn,
@@ -216,6 +218,9 @@ func (p *Progress) describe() string {
 	servers := "servers"
 	if p.last.NumServers == 1 {
 		servers = "server"
+	}
+	if p.last.Waiting {
+		return fmt.Sprintf("epoch %d/%d  waiting for workers  %d %s", p.last.Epoch, p.last.Epochs, p.last.NumServers, servers)
 	}
 	return fmt.Sprintf("epoch %d/%d  loss %.4f  %.0f samples/s  %d %s",
 		p.last.Epoch, p.last.Epochs, p.last.Loss, p.rate, p.last.NumServers, servers)

@@ -78,6 +78,14 @@ func TestCloseShowsTheLastStatus(t *testing.T) {
 	require.Equal(t, "   1.0 s    3 %  epoch 1/2  loss 0.2500  300 samples/s  2 servers\n", out.String())
 }
 
+func TestWaitingForWorkers(t *testing.T) {
+	var out bytes.Buffer
+	p, c := newProgress(t, &out, 100, false)
+	c.advance(DefaultInterval)
+	p.Update(Status{Epoch: 1, Epochs: 2, NumServers: 1, Waiting: true})
+	require.Equal(t, "   2.0 s    0 %  epoch 1/2  waiting for workers  1 server\n", out.String())
+}
+
 func TestBarIsRedrawnOnOneLine(t *testing.T) {
 	var out bytes.Buffer
 	p, c := newProgress(t, &out, 100, true)

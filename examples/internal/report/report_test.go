@@ -161,3 +161,15 @@ func TestGrouped(t *testing.T) {
 		require.Equal(t, want, grouped(n))
 	}
 }
+
+func TestCheckJSON(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "result.json")
+	require.NoError(t, CheckJSON(path))
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries, "nothing is left")
+	require.ErrorContains(t, CheckJSON(dir), "it is a folder")
+	require.ErrorContains(t, CheckJSON(filepath.Join(dir, "none", "result.json")), "none")
+	require.NoError(t, CheckJSON(os.DevNull))
+}

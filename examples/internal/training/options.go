@@ -8,6 +8,7 @@ import (
 
 	"github.com/elasticps/elasticps/device"
 	"github.com/elasticps/elasticps/elastic"
+	"github.com/elasticps/elasticps/examples/internal/report"
 )
 
 // defaultBytesPerSecond is the bandwidth of the simulated device of one server. Four
@@ -49,7 +50,8 @@ func (o *Options) AddFlags(fs *flag.FlagSet) {
 	fs.Float64Var(&o.MinAccuracy, "min-accuracy", 0.975, "test accuracy below which the run has failed")
 }
 
-// Validate reports every fault that other parts do not report themselves.
+// Validate reports every fault that other parts do not report themselves, and a file
+// for the result that could not be written at the end.
 func (o Options) Validate() error {
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {
@@ -61,6 +63,15 @@ func (o Options) Validate() error {
 	fault(o.NumTest < 0, "-test-images is %d, want 0 or more", o.NumTest)
 	fault(!(o.MegabytesPerSecond > 0 && o.MegabytesPerSecond <= 1e6), "-bandwidth is %v, want over 0 and at most 1e6", o.MegabytesPerSecond)
 	fault(!(o.MinAccuracy >= 0 && o.MinAccuracy <= 1), "-min-accuracy is %v, want 0 to 1", o.MinAccuracy)
+	switch o.JSON {
+	case "":
+	case "-":
+		fault(true, `-json is "-", want a file`)
+	default:
+		if err := report.CheckJSON(o.JSON); err != nil {
+			fault(true, "-json: %w", err)
+		}
+	}
 	fault(o.MaxServers < 2, "-max-servers is %d, want 2 or more", o.MaxServers)
 	return errors.Join(append(faults, o.Policy().Validate())...)
 }

@@ -26,6 +26,14 @@ type Recorder struct {
 	servers []report.ServerCount
 	moves   []report.Migration
 	seen    map[moveKey]bool
+
+	stranded Stranded
+}
+
+// Stranded is what servers that are down own.
+type Stranded struct {
+	Server shard.ServerID // one of them
+	Shards int            // of all of them
 }
 
 // moveKey tells moves apart: a shard does not begin two at the same time.
@@ -56,6 +64,13 @@ func (r *Recorder) run(ctx context.Context) {
 	}
 }
 
+// Stranded returns what was out of reach at the last sample.
+func (r *Recorder) Stranded() Stranded {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stranded
+}
+
 // Sample asks now.
 func (r *Recorder) Sample(ctx context.Context) error {
 	status, err := r.admin.Status(ctx)
@@ -65,9 +80,14 @@ func (r *Recorder) Sample(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	count := 0
+	r.stranded = Stranded{}
 	for _, s := range status.Servers {
-		if s.Up {
+		switch {
+		case s.Up:
 			count++
+		case s.Owned > 0:
+			r.stranded.Server = s.ID
+			r.stranded.Shards += s.Owned
 		}
 	}
 	if last := len(r.servers) - 1; last < 0 || r.servers[last].Count != count {

@@ -157,6 +157,7 @@ func (r *run) train(ctx context.Context) error {
 	go func() { ended <- r.cfg.Workers(ctx, refs, r.feed.Progress) }()
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
+	var stuck stall
 	for {
 		select {
 		case err := <-ended:
@@ -165,8 +166,13 @@ func (r *run) train(ctx context.Context) error {
 				err = fmt.Errorf("training: all workers ended after step %d of %d", p.Step, p.Steps)
 			}
 			return err
-		case <-tick.C:
+		case now := <-tick.C:
 			r.show()
+			if err := stuck.check(now, r.feed.Progress(), r.recorder.Stranded()); err != nil {
+				cancel()
+				<-ended // nothing of the workers is left
+				return err
+			}
 		}
 	}
 }
@@ -175,6 +181,7 @@ func (r *run) show() {
 	p := r.feed.Progress()
 	r.progress.Update(report.Status{
 		Step: p.Step, Epoch: p.Epoch, Epochs: p.Epochs, Loss: p.Loss, Samples: p.Samples, NumServers: r.recorder.NumServers(),
+		Waiting: p.Workers == 0 && !p.Done,
 	})
 }
 

@@ -2,7 +2,6 @@ package training
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -220,7 +219,8 @@ func (w *worker) step(ctx context.Context, step int) (samples int, loss float32,
 	return len(batch.Samples), loss, err
 }
 
-// each handles all parts at the same time: they lie on several servers.
+// each handles all parts at the same time: they lie on several servers. The error is
+// the first cause, with the number of the others.
 func (w *worker) each(ctx context.Context, f func(part) error) error {
 	errs := make([]error, len(w.parts))
 	var parts sync.WaitGroup
@@ -228,5 +228,25 @@ func (w *worker) each(ctx context.Context, f func(part) error) error {
 		parts.Go(func() { errs[i] = f(p) })
 	}
 	parts.Wait()
-	return errors.Join(errs...)
+	return firstOf(errs)
+}
+
+// firstOf returns the first error and says how many more there are: what a server that
+// is gone does to each of its parts needs to be read once.
+func firstOf(errs []error) error {
+	var first error
+	more := 0
+	for _, err := range errs {
+		switch {
+		case err == nil:
+		case first == nil:
+			first = err
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		return fmt.Errorf("%w, and %d more", first, more)
+	}
+	return first
 }

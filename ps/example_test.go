@@ -1,0 +1,96 @@
+package ps_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"sync"
+	"time"
+
+	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// Three workers fit y = 2x + 1 in lockstep on two parameter servers, and a shard moves
+// while they do. All of it runs on one node; with nodes that are connected it runs
+// in as many processes.
+func Example() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	node, err := actor.Start(ctx, actor.Config{})
+	check(err)
+	defer node.Close()
+	coordinator, err := ps.StartCoordinator(ctx, ps.CoordinatorConfig{Node: node, Job: ps.Job{
+		Model: shard.Model{Layers: []shard.Layer{
+			{Name: "slope", Init: shard.Initializer{Kind: shard.Normal, Scale: 0.1}}, // the default is zeros
+			{Name: "offset"},
+		}},
+		Optimizer:   ps.SGD(0.1), // under BSP applied to the sum of the workers' gradients
+		Consistency: ps.Consistency{Mode: ps.BSP},
+		MinServers:  2,
+	}})
+	check(err)
+	defer coordinator.Close()
+	for _, id := range []shard.ServerID{"ps-0", "ps-1"} {
+		server, err := ps.StartServer(ctx, ps.ServerConfig{Node: node, ID: id, Coordinator: coordinator.Ref()})
+		check(err)
+		defer server.Close()
+	}
+	reader, err := ps.Dial(ctx, ps.ClientConfig{Node: node, Name: "reader", Coordinator: coordinator.Ref()})
+	check(err)
+	defer reader.Close()
+	var slope, offset [1]float32
+	check(reader.Pull(ctx, "slope", slope[:])) // waits until the layers are placed
+
+	var workers sync.WaitGroup
+	for i := range 3 {
+		worker, err := ps.StartWorker(ctx, ps.ClientConfig{Node: node, Name: fmt.Sprint("worker-", i), Coordinator: coordinator.Ref()})
+		check(err)
+		workers.Go(func() { train(ctx, worker, float32(i)) })
+	}
+	admin, err := ps.NewAdmin(node, coordinator.Ref())
+	check(err)
+	swapShards(ctx, admin)
+	workers.Wait()
+
+	check(reader.Pull(ctx, "slope", slope[:]))
+	check(reader.Pull(ctx, "offset", offset[:]))
+	fmt.Printf("y = %.2fx + %.2f\n", slope[0], offset[0])
+	// Output: y = 2.00x + 1.00
+}
+
+// train makes 200 steps on one point of the line.
+func train(ctx context.Context, worker *ps.Worker, x float32) {
+	defer worker.Close() // a member that neither ticks nor leaves holds the others
+	var slope, offset [1]float32
+	for range 200 {
+		check(worker.Pull(ctx, "slope", slope[:]))
+		check(worker.Pull(ctx, "offset", offset[:]))
+		err := slope[0]*x + offset[0] - (2*x + 1)
+		check(worker.Push(ctx, "slope", []float32{err * x}))
+		check(worker.Push(ctx, "offset", []float32{err}))
+		check(worker.Tick(ctx))
+	}
+}
+
+// swapShards moves each shard to the other server.
+func swapShards(ctx context.Context, admin *ps.Admin) {
+	status, err := admin.Status(ctx)
+	check(err)
+	for _, a := range status.Map.Assignments {
+		to := shard.ServerID("ps-0")
+		if a.Owner == to {
+			to = "ps-1"
+		}
+		report, err := admin.Move(ctx, a.Shard, to)
+		check(err)
+		check(report.Err())
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		log.Panic(err)
+	}
+}
