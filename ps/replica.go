@@ -138,52 +138,22 @@ func (r *replica) stateBytes() int64 {
 	return 4 * int64(len(r.weights)) * int64(1+arrays)
 }
 
-// push applies a gradient once (I1), or says why not. It keeps nothing of grad.
-// The header has been decoded; its range is checked here.
-func (r *replica) push(ctx context.Context, h *wire.Header, grad []float32) outcome {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for {
-		if o := r.check(h, len(grad)); o.code != codeOK {
-			return o
-		}
-		if !r.blocks[h.Offset/BlockElems].ready {
-			return outcome{code: codeNotInitialized}
-		}
-		if r.bsp && h.Clock < r.blocks[h.Offset/BlockElems].clock {
-			return outcome{code: codeStaleClock}
-		}
-		if !r.followerFull(h.Offset) {
-			break
-		}
-		// The check must be made again after that: the role may have changed.
-		if !r.waitRoom(ctx) {
-			return outcome{code: codeRetry}
-		}
-	}
-	if o, fresh := r.admit(h); !fresh {
-		return o
-	}
-	r.apply(h, grad)
-	r.forward(h, grad)
-	return outcome{}
-}
-
-// assign sets the values of one block unless it has some. The first one wins.
-func (r *replica) assign(ctx context.Context, h *wire.Header, values []float32) outcome {
+// update takes a push or an assign into the state once (I1), or says why not. It
+// keeps nothing of values. The header has been decoded; its range is checked here.
+func (r *replica) update(ctx context.Context, h *wire.Header, values []float32) outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
 		if o := r.check(h, len(values)); o.code != codeOK {
 			return o
 		}
-		lo, hi := r.bounds(int(h.Offset / BlockElems))
-		if int64(h.Offset) != lo || int64(h.Count) != hi-lo || r.layer.Init.Kind != shard.Assigned {
-			return outcome{code: codeLength}
+		if c := r.fits(h); c != codeOK {
+			return outcome{code: c}
 		}
 		if !r.followerFull(h.Offset) {
 			break
 		}
+		// The checks must be made again after that: the role may have changed.
 		if !r.waitRoom(ctx) {
 			return outcome{code: codeRetry}
 		}
@@ -191,9 +161,32 @@ func (r *replica) assign(ctx context.Context, h *wire.Header, values []float32) 
 	if o, fresh := r.admit(h); !fresh {
 		return o
 	}
-	r.applyAssign(h, values)
+	if h.Kind == wire.Assign {
+		r.applyAssign(h, values)
+	} else {
+		r.apply(h, values)
+	}
 	r.forward(h, values)
 	return outcome{}
+}
+
+// fits says whether a push or assign fits the state of its block. A push needs values
+// and a clock that is open; an assign is of a whole block of a layer that waits for
+// its values from a worker.
+func (r *replica) fits(h *wire.Header) code {
+	b := int(h.Offset / BlockElems)
+	lo, hi := r.bounds(b)
+	switch {
+	case h.Kind == wire.Assign && (int64(h.Offset) != lo || int64(h.Count) != hi-lo || r.layer.Init.Kind != shard.Assigned):
+		return codeLength
+	case h.Kind == wire.Assign:
+		return codeOK
+	case !r.blocks[b].ready:
+		return codeNotInitialized
+	case r.bsp && h.Clock < r.blocks[b].clock:
+		return codeStaleClock
+	}
+	return codeOK
 }
 
 // pull copies parameters into dst. Under BSP, the first request of a new clock
@@ -282,6 +275,7 @@ func (r *replica) apply(h *wire.Header, grad []float32) {
 	r.step(b, lo, hi, grad)
 }
 
+// applyAssign sets the values of one block unless it has some: the first one wins.
 func (r *replica) applyAssign(h *wire.Header, values []float32) {
 	b := int(h.Offset / BlockElems)
 	if r.blocks[b].ready {

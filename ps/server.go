@@ -322,18 +322,12 @@ func (s *Server) perform(ctx context.Context, h *wire.Header, values []float32) 
 	if err := s.use(ctx, 4*int64(len(values))); err != nil {
 		return outcome{code: codeRetry}
 	}
-	var o outcome
-	switch h.Kind {
-	case wire.Push:
-		s.pushBytes.Add(4 * int64(len(values)))
-		o = r.push(ctx, h, values)
-	case wire.Pull:
+	if h.Kind == wire.Pull {
 		s.pullBytes.Add(4 * int64(len(values)))
-		o = r.pull(ctx, h, values)
-	case wire.Assign:
-		o = r.assign(ctx, h, values)
+		return s.named(r.pull(ctx, h, values))
 	}
-	return s.named(o)
+	s.pushBytes.Add(4 * int64(len(values)))
+	return s.named(r.update(ctx, h, values))
 }
 
 // standing is the answer to a request whose shard has just changed its role.
