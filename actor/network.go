@@ -17,6 +17,7 @@ const (
 	maxAccepting = 128
 	// Pauses between attempts to dial while the peer is busy with an earlier connection.
 	dialPauseMin = 2 * time.Millisecond
+	nameGrace    = time.Second // beyond twice the suspicion time
 	dialPauseMax = 50 * time.Millisecond
 )
 
@@ -226,9 +227,12 @@ func (w *network) learn(name, addr string) {
 }
 
 // dialUntil dials until there is a connection, ours or the one that the peer dialled.
-// It tries again only while the peer is busy.
+// It tries again only while the peer is busy. A connection of an earlier run of this
+// node is noticed within the suspicion time; a peer that is busy for much longer has
+// a connection to another node of this name.
 func (w *network) dialUntil(ctx context.Context, addr string) (*conn, error) {
 	pause := dialPauseMin
+	clash := time.Now().Add(2*w.n.cfg.Suspicion + nameGrace)
 	for {
 		c, err := w.dial(ctx, addr)
 		var busy *busyError
@@ -238,6 +242,9 @@ func (w *network) dialUntil(ctx context.Context, addr string) (*conn, error) {
 		case errors.As(err, &busy):
 			if c := w.n.livePeer(busy.peer); c != nil && c.failed() == nil {
 				return c, nil
+			}
+			if time.Now().After(clash) {
+				return nil, fmt.Errorf("%w: %w: the name %q of this node is in use", ErrHandshake, busy, w.n.name)
 			}
 		case !errors.Is(err, errNoHello):
 			return nil, err

@@ -588,3 +588,23 @@ func TestShutdownNamesWhatIsStuck(t *testing.T) {
 	require.ErrorContains(t, err, "still running")
 	close(release)
 }
+
+// A second node of a name that is in use is told so, soon and for good; the first is
+// not disturbed.
+func TestNameInUse(t *testing.T) {
+	const secret = "shared by the test"
+	home := startNode(t, Config{Name: "home", Secret: secret})
+	first := startNode(t, Config{Name: "twin", Secret: secret})
+	_, err := first.Connect(t.Context(), home.Addr())
+	require.NoError(t, err)
+	second := startNode(t, Config{Name: "twin", Secret: secret})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	began := time.Now()
+	_, err = second.Connect(ctx, home.Addr())
+	require.ErrorIs(t, err, ErrHandshake)
+	require.ErrorContains(t, err, `the name "twin" of this node is in use`)
+	require.Less(t, time.Since(began), 10*time.Second)
+	require.Len(t, home.Peers(), 1)
+	require.Len(t, first.Peers(), 1)
+}
