@@ -191,6 +191,7 @@ func TestUnlink(t *testing.T) {
 	tell(t, a, "one", func(c *Context) error { return c.Unlink(ctx, b.Ref("two")) })
 	tell(t, a, "one", func(c *Context) error { c.p.signal(envelope{msg: &signal{reason: errTest}}); return nil })
 	require.ErrorIs(t, w.end(t), errTest)
+	require.Eventually(t, func() bool { return a.process("one") == nil }, 5*time.Second, time.Millisecond, "its name is free a little later")
 	tell(t, b, "two", func(*Context) error { return nil })
 	require.Empty(t, v.last)
 	tell(t, b, "two", func(c *Context) error {
