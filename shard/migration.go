@@ -175,7 +175,9 @@ const (
 	EventTimeout
 	// EventSourceDown and EventTargetDown mean that the server is dead: it
 	// cannot acknowledge at any epoch any more, because its process ended or
-	// its lease ran out and it knows. Silence alone is an EventTimeout.
+	// its lease ran out and it knows. Silence alone is an EventTimeout, and so is
+	// the late news that an earlier run of it has died, when the present one
+	// has taken an order of this move.
 	EventSourceDown
 	EventTargetDown
 	// EventAbort asks for the move to be undone; after the commit it is

@@ -345,9 +345,9 @@ func (w *world) wait() error {
 	c := w.coords[w.choose(len(w.coords))]
 	c.waited++
 	switch k := w.choose(8); {
-	case k == 0 && w.nodes[c.move.From].incarnation != c.started[c.move.From] && !c.move.SourceGone:
+	case k == 0 && w.died(c, c.move.From) && !c.move.SourceGone:
 		w.feed(c, shard.Event{Kind: shard.EventSourceDown})
-	case k == 1 && w.nodes[c.move.To].incarnation != c.started[c.move.To] && !c.move.TargetGone:
+	case k == 1 && w.died(c, c.move.To) && !c.move.TargetGone:
 		w.feed(c, shard.Event{Kind: shard.EventTargetDown})
 	case k == 2 && w.faults && w.choose(10) == 0:
 		w.feed(c, shard.Event{Kind: shard.EventAbort})
@@ -359,6 +359,14 @@ func (w *world) wait() error {
 		w.feed(c, shard.Event{Kind: kind, Step: c.effect.Kind})
 	}
 	return nil
+}
+
+// died says whether a server may be reported dead: it died since the move began, and
+// no later run of it has taken an order of this move. The death of an earlier run says
+// nothing about a run that takes part.
+func (w *world) died(c *coordinator, id shard.ServerID) bool {
+	n := w.nodes[id]
+	return n.incarnation != c.started[id] && !(n.up && n.copy.Attempt == c.move.Attempt)
 }
 
 func (w *world) fault() {
