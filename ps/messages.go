@@ -193,23 +193,28 @@ func request[R any](ctx context.Context, n *actor.Node, to actor.Ref, msg any) (
 	return requestWhile[R](ctx, n, to, msg, nil)
 }
 
+// bounded returns ctx if it has a deadline, else ctx with one.
+func bounded(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
 // requestWhile is request that gives up with ErrUnavailable when alive says that
 // the receiver is gone.
 func requestWhile[R any](ctx context.Context, n *actor.Node, to actor.Ref, msg any, alive func() bool) (R, error) {
 	var zero R
 	var last error
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, defaultTimeout)
-		defer cancel()
-	}
+	ctx, cancel := bounded(ctx, defaultTimeout)
+	defer cancel()
 	for delay := 5 * time.Millisecond; ; delay = min(2*delay, 200*time.Millisecond) {
 		if alive != nil && !alive() {
 			return zero, errors.Join(fmt.Errorf("%w: %v is gone", ErrUnavailable, to), last)
 		}
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		attempt, end := context.WithTimeout(ctx, attemptTimeout)
 		r, err := actor.Call[R](attempt, n, to, msg)
-		cancel()
+		end()
 		if err == nil {
 			return r, nil
 		}

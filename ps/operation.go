@@ -102,11 +102,8 @@ func (c *Client) operate(ctx context.Context, kind wire.Kind, layer int, begin i
 	if err := c.ctx.Err(); err != nil {
 		return fmt.Errorf("%w: client %q", ErrClosed, c.cfg.Name)
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.cfg.Timeout)
-		defer cancel()
-	}
+	ctx, cancel := bounded(ctx, c.cfg.Timeout)
+	defer cancel()
 	w := inFlight{c: c, op: opName(kind), layer: c.job.Model.Layers[layer].Name}
 	end := begin + int64(len(values))
 	w.failed = c.prepare(ctx, kind)

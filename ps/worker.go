@@ -41,11 +41,8 @@ func (w *Worker) Tick(ctx context.Context) error {
 	if err := w.ctx.Err(); err != nil {
 		return fmt.Errorf("%w: worker %q", ErrClosed, w.cfg.Name)
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, w.cfg.Timeout)
-		defer cancel()
-	}
+	ctx, cancel := bounded(ctx, w.cfg.Timeout)
+	defer cancel()
 	clock := w.clock.Load()
 	r, err := request[tickReply](ctx, w.cfg.Node, w.cfg.Coordinator, tickRequest{Incarnation: w.incarnation.Load(), Clock: clock})
 	if err != nil {
