@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/internal/stream"
+	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -31,6 +33,10 @@ type ClientConfig struct {
 	TLS *tls.Config
 	// ReportInterval is the time between load reports. Zero: 200 ms.
 	ReportInterval time.Duration
+	// Streams is the number of connections to each server for requests of more than
+	// 16 KiB, which are spread by shard; smaller ones have a connection of their own.
+	// Zero: one for every four processors, at least 1 and at most 4. At most 64.
+	Streams int
 	// Logger gets what an operator should know. Zero: nothing is logged.
 	Logger *slog.Logger
 }
@@ -49,10 +55,18 @@ func (c ClientConfig) validate() error {
 	if c.Timeout < 0 || c.ReportInterval < 0 {
 		errs = append(errs, fmt.Errorf("ps: Timeout %v and ReportInterval %v, must be at least 0", c.Timeout, c.ReportInterval))
 	}
+	if c.Streams < 0 || c.Streams > maxStreams {
+		errs = append(errs, fmt.Errorf("ps: Streams %d, must be in [0, %d]", c.Streams, maxStreams))
+	}
 	return errors.Join(errs...)
 }
 
+const maxStreams = 64
+
 func (c ClientConfig) withDefaults() ClientConfig {
+	if c.Streams == 0 {
+		c.Streams = min(max(runtime.GOMAXPROCS(0)/4, 1), 4)
+	}
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
 	}
@@ -80,14 +94,16 @@ type Client struct {
 	incarnation atomic.Uint64
 	clock       atomic.Uint32
 	calls       sync.Pool
+	operations  sync.Pool
+	busy        *busy
 	stats       clientStats
 
 	ctx  context.Context // ends when the client closes
 	stop context.CancelCauseFunc
 
 	mu     sync.Mutex
-	links  map[string]*link // by instance of the server
-	dials  map[string]*dialing
+	links  map[linkKey]*link
+	dials  map[linkKey]*dialing
 	locals map[string]*Server
 }
 
@@ -103,14 +119,12 @@ func dialJob(ctx context.Context, cfg ClientConfig, observer bool) (*Client, err
 	}
 	c := &Client{
 		cfg: cfg.withDefaults(), layers: map[string]int{}, nonce: randomID(), observer: observer,
-		links: map[string]*link{}, dials: map[string]*dialing{}, locals: map[string]*Server{},
+		links: map[linkKey]*link{}, dials: map[linkKey]*dialing{}, busy: newBusy(), locals: map[string]*Server{},
 	}
-	c.calls.New = func() any {
-		k := &call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
-		k.timer.Stop()
-		return k
-	}
+	c.calls.New = func() any { return new(call) }
+	c.operations.New = func() any { return &operation{c: c} }
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
+	go c.watch()
 	if err := c.start(ctx); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("ps: start client %q: %w", cfg.Name, err)
@@ -195,11 +209,29 @@ func (c *Client) leave(ctx context.Context) error {
 	return nil
 }
 
-// path returns how to reach a server: the server itself on the same node, else a
-// connection, which is opened if there is none.
-func (c *Client) path(ctx context.Context, info serverInfo) (*Server, *link, error) {
+// linkKey names a connection: an instance of a server, and which of the connections
+// to it.
+type linkKey struct {
+	instance string
+	lane     uint8
+}
+
+// smallLane is the lane of small requests; large ones go over the others.
+const smallLane = 0
+
+func (c *Client) key(k *call) linkKey {
+	if 4*len(k.values) <= smallBytes {
+		return linkKey{k.server.Instance, smallLane}
+	}
+	return linkKey{k.server.Instance, 1 + uint8(k.header.Shard%uint32(c.cfg.Streams))}
+}
+
+// path returns how a call reaches its server: the server itself on the same node, else
+// a connection, which is opened if there is none.
+func (c *Client) path(ctx context.Context, k *call) (*Server, *link, error) {
+	info, key := &k.server, c.key(k)
 	c.mu.Lock()
-	s, l := c.locals[info.Instance], c.links[info.Instance]
+	s, l := c.locals[info.Instance], c.links[key]
 	c.mu.Unlock()
 	if s != nil {
 		if s.ctx.Err() == nil {
@@ -210,14 +242,14 @@ func (c *Client) path(ctx context.Context, info serverInfo) (*Server, *link, err
 	if l != nil && l.conn.Err() == nil {
 		return nil, l, nil
 	}
-	if s = localServer(ctx, c.cfg.Node, info); s != nil {
+	if s = localServer(ctx, c.cfg.Node, *info); s != nil {
 		c.mu.Lock()
 		maps.DeleteFunc(c.locals, func(_ string, old *Server) bool { return old.ctx.Err() != nil })
 		c.locals[info.Instance] = s
 		c.mu.Unlock()
 		return s, nil, nil
 	}
-	l, err := c.connect(ctx, info)
+	l, err := c.connect(ctx, *info, key)
 	return nil, l, err
 }
 
@@ -229,19 +261,22 @@ type dialing struct {
 
 // connect returns the connection to a server. One goroutine at a time dials: many
 // operations that begin at once must not look like an attack to the server.
-func (c *Client) connect(ctx context.Context, info serverInfo) (*link, error) {
+func (c *Client) connect(ctx context.Context, info serverInfo, key linkKey) (*link, error) {
 	for {
 		c.mu.Lock()
-		if l := c.links[info.Instance]; l != nil && l.conn.Err() == nil {
+		if l := c.links[key]; l != nil && l.conn.Err() == nil {
 			c.mu.Unlock()
 			return l, nil
 		}
-		d := c.dials[info.Instance]
+		d := c.dials[key]
 		if d == nil {
 			d = &dialing{ended: make(chan struct{})}
-			c.dials[info.Instance] = d
+			c.dials[key] = d
 			c.mu.Unlock()
-			return c.dial(ctx, info, d)
+			for _, l := range c.appendLinks(nil) {
+				l.probe() // servers that have gone, perhaps
+			}
+			return c.dial(ctx, info, key, d)
 		}
 		c.mu.Unlock()
 		select {
@@ -255,11 +290,11 @@ func (c *Client) connect(ctx context.Context, info serverInfo) (*link, error) {
 	}
 }
 
-func (c *Client) dial(ctx context.Context, info serverInfo, d *dialing) (*link, error) {
-	conn, err := dial(ctx, info, c.cfg.TLS, stream.Config{})
+func (c *Client) dial(ctx context.Context, info serverInfo, key linkKey, d *dialing) (*link, error) {
+	conn, err := dial(ctx, info, c.cfg.TLS, stream.Config{BufferBytes: frameBuffer})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.dials, info.Instance)
+	delete(c.dials, key)
 	defer close(d.ended)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -267,53 +302,49 @@ func (c *Client) dial(ctx context.Context, info serverInfo, d *dialing) (*link, 
 		}
 		return nil, err
 	}
-	l := newLink(conn)
-	maps.DeleteFunc(c.links, func(_ string, old *link) bool { return old.conn.Err() != nil })
-	c.links[info.Instance] = l
+	inFlight := maxInFlight
+	if key.lane == smallLane {
+		inFlight = maxSmallInFlight
+	}
+	l := newLink(conn, inFlight, c.busy)
+	maps.DeleteFunc(c.links, func(_ linkKey, old *link) bool { return old.conn.Err() != nil })
+	c.links[key] = l
 	if c.ctx.Err() != nil {
 		_ = conn.CloseWithError(ErrClosed) // the client closed meanwhile
 	}
 	return l, nil
 }
 
-// begin sends a call on its way. The answer comes on its done channel.
-func (c *Client) begin(ctx context.Context, k *call) {
-	k.err, k.link, k.text, k.out = nil, nil, "", outcome{}
+// aim finds out where a call goes: to a server in this process, or over a connection.
+func (c *Client) aim(ctx context.Context, k *call) (*Server, *link, error) {
+	k.err, k.link, k.ctx, k.text, k.out = nil, nil, ctx, "", outcome{}
 	o, info, err := c.routes.of(shard.ID(k.header.Shard))
 	k.header.Epoch, k.server = uint64(o.epoch), info
+	if err != nil {
+		return nil, nil, err
+	}
 	if c.observer {
 		k.header.Clock = c.clockNow() // it may have advanced since the last attempt
 	}
-	if err == nil && k.seqs != nil {
+	if k.seqs != nil {
 		k.header.Floor = k.seqs.low()
 	}
-	var s *Server
-	var l *link
-	if err == nil {
-		s, l, err = c.path(ctx, info)
-	}
-	if err == nil && l != nil {
-		err = l.start(ctx, k)
-	}
-	switch {
-	case err != nil:
-		k.err = err
-		k.done <- struct{}{}
-	case s != nil && s.cfg.Device != nil: // takes time, as a socket would
-		go func() {
-			k.out = performLocal(ctx, s, k)
-			k.done <- struct{}{}
-		}()
-	case s != nil:
-		k.out = performLocal(ctx, s, k)
-		k.done <- struct{}{}
-	}
+	return c.path(ctx, k)
 }
 
-// performLocal is a request to a server in this process: no copy, no socket.
-func performLocal(ctx context.Context, s *Server, k *call) outcome {
+// performLocal is a request to a server in this process: no copy, no socket. With a
+// device it takes time, as a socket would.
+func performLocal(ctx context.Context, s *Server, k *call) {
+	if s.cfg.Device == nil {
+		k.performOn(ctx, s)
+		return
+	}
+	go k.performOn(ctx, s)
+}
+
+func (k *call) performOn(ctx context.Context, s *Server) {
 	started := time.Now()
-	o := s.perform(ctx, &k.header, k.values)
+	o := k.perform(ctx, s)
 	if o.code == codeMoved {
 		k.text = string(o.to.server)
 	}
@@ -324,6 +355,33 @@ func performLocal(ctx context.Context, s *Server, k *call) outcome {
 		case <-s.ctx.Done():
 		}
 	}
-	k.sent = started
-	return o
+	k.began, k.out = started, o
+	k.leg.answered(k)
+}
+
+// perform hands the caller's slice to the server. What would be rounded on the way over a
+// socket is rounded here too, so that results do not depend on where a server is.
+func (k *call) perform(ctx context.Context, s *Server) outcome {
+	t := shard.DType(k.header.Encoding)
+	if t == shard.Float32 {
+		return s.perform(ctx, &k.header, k.values)
+	}
+	if k.header.Kind == wire.Pull {
+		o := s.perform(ctx, &k.header, k.values)
+		round(k.values, k.values, t)
+		return o
+	}
+	b := s.free.get()
+	defer s.free.put(b)
+	round(b.floats(k.header.Count), k.values, t)
+	return s.perform(ctx, &k.header, b.floats(k.header.Count))
+}
+
+// release gives a call back; its sequence number is of no interest any more.
+func (c *Client) release(k *call) {
+	if k.seqs != nil {
+		k.seqs.resolve(k.header.Seq)
+	}
+	k.values, k.seqs, k.link, k.ctx, k.cause = nil, nil, nil, nil, nil
+	c.calls.Put(k)
 }

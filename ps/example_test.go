@@ -43,10 +43,14 @@ func Example() {
 	var slope, offset [1]float32
 	check(reader.Pull(ctx, "slope", slope[:])) // waits until the layers are placed
 
-	var workers sync.WaitGroup
-	for i := range 3 {
+	var all []*ps.Worker
+	for i := range 3 { // all are members before the first clock ends
 		worker, err := ps.StartWorker(ctx, ps.ClientConfig{Node: node, Name: fmt.Sprint("worker-", i), Coordinator: coordinator.Ref()})
 		check(err)
+		all = append(all, worker)
+	}
+	var workers sync.WaitGroup
+	for i, worker := range all {
 		workers.Go(func() { train(ctx, worker, float32(i)) })
 	}
 	admin, err := ps.NewAdmin(node, coordinator.Ref())

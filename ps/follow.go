@@ -173,7 +173,7 @@ func (r *replica) forward(h *wire.Header, values []float32) {
 		return
 	}
 	fwd := *h
-	fwd.Kind, fwd.Code, fwd.Length = wire.Forward, uint8(h.Kind), 4*uint32(len(values))
+	fwd.Kind, fwd.Code, fwd.Encoding, fwd.Length = wire.Forward, uint8(h.Kind), 0, 4*uint32(len(values))
 	f.enqueue(fwd, f.copied(values))
 }
 

@@ -16,28 +16,60 @@ import (
 )
 
 const (
-	// maxInFlight bounds the requests under way on one connection, and with them
-	// the memory on both ends.
+	// maxInFlight bounds the requests of one operation under way, and those on a
+	// connection for large ones, and with them the memory on both ends.
 	maxInFlight = 64
-	minResend   = 250 * time.Millisecond
-	maxResend   = 5 * time.Second
+	// smallBytes is the size up to which requests go over a connection of their own,
+	// so that they never wait behind large ones. It takes maxSmallInFlight of them.
+	smallBytes       = 16 << 10
+	maxSmallInFlight = 1024
+	// batchBytes bounds what one write to a connection carries, and so how long it
+	// holds the others up.
+	batchBytes = 1 << 20
+	minResend  = 250 * time.Millisecond
+	maxResend  = 5 * time.Second
 )
 
-// link is a client's connection to a server over a socket, shared by all
-// operations of the client.
+// link is a client's connection to a server over a socket, shared by all operations
+// of the client. It has no goroutine: whoever waits for an answer takes the turn to
+// read and hands the others theirs, so an answer costs no hand-over when only one
+// waits.
 type link struct {
-	conn    *stream.Conn
-	credits chan struct{} // one per request under way
-	rtt     atomic.Int64  // smoothed, nanoseconds
+	conn  *stream.Conn
+	free  chan uint32   // slots without a call
+	turn  chan struct{} // capacity 1: has a value while somebody reads
+	rooms chan []byte   // to encode batches in
+	busy  *busy
 
-	sending atomic.Int32  // requests that are being written
+	rtt     atomic.Int64  // smoothed, nanoseconds
+	calls   atomic.Int32  // in slots
+	sending atomic.Int32  // batches that are being written
 	written atomic.Uint64 // and that have been, to see whether there is progress
 
-	mu      sync.Mutex
-	last    uint64 // request number
-	pending map[uint64]*call
-	err     error
+	mu    sync.Mutex
+	slots []slot
+	err   error
+
+	// Of whoever has the turn: the reply that is being read.
+	reply   wire.Header
+	opened  bool  // its header has come
+	filling *call // whom it belongs to; nil when nobody waits for it any more
+	filled  int   // bytes of its payload that have come
+	sum     uint32
+
+	stuck     time.Time // of the watch: since when nothing was written
+	lastWrite uint64
 }
+
+// slot is a place for one request under way. The request's number names the slot and
+// how often it was used.
+type slot struct {
+	call  *call
+	uses  uint64
+	taken bool // the answer is being received
+}
+
+const slotBits = 16
 
 // call is one request for (a part of) one block. It is reused.
 type call struct {
@@ -46,16 +78,22 @@ type call struct {
 	raw    [wire.HeaderBytes]byte
 	out    outcome
 	text   string
-	err    error // the connection's, not the server's
-	done   chan struct{}
-	link   *link // nil when the answer came at once
+	err    error       // the connection's, not the server's
+	done   atomic.Bool // there is an answer
+	leg    *leg        // that waits for it
+	link   *link       // nil when it came at once
+	slot   uint32
 	server serverInfo
-	sent   time.Time
 	seqs   *sequencer // push: where the number came from
-	timer  *time.Timer
 
-	writing  context.Context // of the operation, since the request was sent
+	ctx      context.Context // of the operation
+	began    time.Time       // when it was sent
+	sent     atomic.Int64    // and had been written, UnixNano; 0 before
 	silences int             // times that it was sent and not answered in time
+
+	attempts int   // answers that were not final
+	later    bool  // the last one asks for a pause
+	cause    error // the last error among them
 }
 
 // dial opens a data connection: to the unix socket on the same machine if there is
@@ -120,129 +158,221 @@ func localServer(ctx context.Context, n *actor.Node, info serverInfo) *Server {
 	return s
 }
 
-func newLink(conn *stream.Conn) *link {
-	l := &link{conn: conn, credits: make(chan struct{}, maxInFlight), pending: map[uint64]*call{}}
-	go l.read()
-	go l.watch()
+func newLink(conn *stream.Conn, inFlight int, b *busy) *link {
+	l := &link{
+		conn: conn, busy: b,
+		free: make(chan uint32, inFlight), turn: make(chan struct{}, 1), rooms: make(chan []byte, 2), slots: make([]slot, inFlight),
+	}
+	for i := range inFlight {
+		l.free <- uint32(i)
+	}
 	return l
 }
 
-// start sends a request. The answer comes on c.done; until then c.values belongs to
-// the link, unless cancel gets it back.
-func (l *link) start(ctx context.Context, c *call) error {
+// tryReserve gives a call a slot if one is free.
+func (l *link) tryReserve(c *call) bool {
 	select {
-	case l.credits <- struct{}{}:
+	case c.slot = <-l.free:
+		return true
 	default:
-		select {
-		case l.credits <- struct{}{}:
-		case <-l.conn.Done():
-			return l.conn.Err()
-		case <-ctx.Done():
+		return false
+	}
+}
+
+// reserve gives a call a slot. While it waits it reads, for the callers of all that is
+// under way may be waiting here.
+func (l *link) reserve(ctx context.Context, c *call) error {
+	for !l.tryReserve(c) {
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		select {
+		case c.slot = <-l.free:
+			return nil
+		case l.turn <- struct{}{}:
+			err := l.readWhile(func() bool { return len(l.free) == 0 })
+			<-l.turn
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+		}
 	}
-	if ctx.Err() != nil { // the credit may have come because others were cancelled too
-		<-l.credits
+	if ctx.Err() != nil { // the slot may be free because others were cancelled too
+		l.free <- c.slot
 		return context.Cause(ctx)
-	}
-	var payload []byte
-	if c.header.Kind != wire.Pull {
-		payload = wire.Bytes(c.values)
-	}
-	c.header.Length, c.header.PayloadSum = uint32(len(payload)), wire.Sum(payload)
-	l.mu.Lock()
-	if l.err != nil {
-		l.mu.Unlock()
-		<-l.credits
-		return l.err
-	}
-	l.last++
-	c.header.Request, c.link, c.sent, c.writing = l.last, l, time.Now(), ctx
-	l.pending[l.last] = c
-	l.mu.Unlock()
-	c.header.Encode(c.raw[:])
-	l.sending.Add(1)
-	err := l.conn.Send(c.raw[:], payload)
-	l.sending.Add(-1)
-	l.written.Add(1)
-	if err != nil && l.cancel(c) {
-		return err
 	}
 	return nil
 }
 
-// stuckGrace is how long a transfer may outlast the context of the operation that it
-// belongs to, before the connection is given up.
-const stuckGrace = time.Second
-
-// watch closes the connection when a request is being written whose context has
-// ended, and nothing has got through since the last look. A caller's slice cannot be
-// given back in the middle of a write, so nothing else ends one that a hung server
-// does not take.
-func (l *link) watch() {
-	tick := time.NewTicker(stuckGrace / 2)
-	defer tick.Stop()
-	last := uint64(0)
-	for {
-		select {
-		case <-l.conn.Done():
-			return
-		case <-tick.C:
+// send sends calls that have a slot, in one write. Their legs get the answers, also
+// when the connection breaks. Until then their values belong to the link, unless cancel
+// gets them back.
+func (l *link) send(calls []*call) {
+	now := time.Now()
+	var iov [stream.MaxSlices][]byte
+	bufs := iov[:0]
+	room := l.encodeRoom(calls)
+	defer l.encodeDone(room)
+	for i, c := range calls {
+		payload := c.payload(&room)
+		c.header.Flags = 0
+		if i < len(calls)-1 {
+			c.header.Flags = wire.More
 		}
-		written := l.written.Load()
-		if written == last && l.sending.Load() > 0 && l.overdue() {
-			_ = l.conn.CloseWithError(fmt.Errorf("%w: it takes nothing", ErrUnavailable)) // readers and writers get it
+		c.header.Length, c.header.PayloadSum = uint32(len(payload)), wire.Sum(payload)
+		c.link, c.began = l, now
+		c.sent.Store(0)
+		c.header.Request = (l.slots[c.slot].uses+1)<<slotBits | uint64(c.slot) // the slot is ours
+		c.header.Encode(c.raw[:])
+		if bufs = append(bufs, c.raw[:]); len(payload) > 0 {
+			bufs = append(bufs, payload)
 		}
-		last = written
+	}
+	l.sending.Add(1)
+	err := l.register(calls)
+	if err == nil {
+		l.busy.notice()
+		err = l.conn.Send(bufs...)
+	}
+	l.sending.Add(-1)
+	l.written.Add(1)
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	sent := time.Now().UnixNano()
+	for _, c := range calls {
+		c.sent.Store(sent)
 	}
 }
 
-// overdue reports whether the context of a request that is being written has ended.
-func (l *link) overdue() bool {
+// register puts calls into their slots, also after the connection has ended.
+func (l *link) register(calls []*call) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, c := range l.pending {
-		if c.writing != nil && c.writing.Err() != nil {
-			return true
-		}
+	for _, c := range calls {
+		s := &l.slots[c.slot]
+		s.call, s.uses = c, s.uses+1
 	}
-	return false
+	l.calls.Add(int32(len(calls)))
+	return l.err
 }
 
-// cancel takes a request back. It reports false when the answer has come already:
-// then c.done has a value or gets one at once.
+// payload is what a request carries. It shares the caller's memory, or begins at room,
+// which then begins behind it.
+func (c *call) payload(room *[]byte) []byte {
+	if c.header.Kind == wire.Pull {
+		return nil
+	}
+	t := shard.DType(c.header.Encoding)
+	p := encode(*room, c.values, t)
+	if t != shard.Float32 {
+		*room = (*room)[len(p):]
+	}
+	return p
+}
+
+// encodeRoom returns room for the payloads of a batch, if they have to be encoded.
+func (l *link) encodeRoom(calls []*call) []byte {
+	for _, c := range calls {
+		if c.header.Kind == wire.Pull || shard.DType(c.header.Encoding) == shard.Float32 {
+			continue
+		}
+		select {
+		case room := <-l.rooms:
+			return room
+		default:
+			return make([]byte, batchBytes/2)
+		}
+	}
+	return nil
+}
+
+// encodeDone gives the room back after the batch was written.
+func (l *link) encodeDone(room []byte) {
+	if room == nil {
+		return
+	}
+	select {
+	case l.rooms <- room:
+	default:
+	}
+}
+
+// cancel takes a request back. It reports false when the answer is being received or
+// has come.
 func (l *link) cancel(c *call) bool {
 	l.mu.Lock()
-	_, waiting := l.pending[c.header.Request]
-	delete(l.pending, c.header.Request)
+	waiting := l.slots[c.slot].call == c && !l.slots[c.slot].taken
+	if waiting {
+		l.clear(c.slot)
+	}
 	l.mu.Unlock()
 	if waiting {
-		<-l.credits
+		l.free <- c.slot
 	}
 	return waiting
 }
 
-// take removes the request that a reply belongs to; nil when nobody waits for it
-// any more.
+// take returns the call that a reply belongs to, nil when nobody waits for it any
+// more. From then on nobody else answers it or takes it back.
 func (l *link) take(request uint64) *call {
+	n := uint32(request & (1<<slotBits - 1))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := l.pending[request]
-	delete(l.pending, request)
+	if int(n) >= len(l.slots) || l.slots[n].call == nil || l.slots[n].uses != request>>slotBits {
+		return nil
+	}
+	l.slots[n].taken = true
+	return l.slots[n].call
+}
+
+// clear empties a slot. The caller holds mu.
+func (l *link) clear(n uint32) *call {
+	c := l.slots[n].call
+	l.slots[n].call, l.slots[n].taken = nil, false
+	l.calls.Add(-1)
 	return c
 }
 
+// finish answers a call that was taken.
 func (l *link) finish(c *call, err error) {
-	c.err = err
 	if err == nil {
-		sample := time.Since(c.sent).Nanoseconds()
+		sample := time.Since(c.began).Nanoseconds()
 		if old := l.rtt.Load(); old != 0 {
 			sample = old + (sample-old)/8
 		}
 		l.rtt.Store(sample)
 	}
-	<-l.credits
-	c.done <- struct{}{}
+	l.mu.Lock()
+	l.clear(c.slot)
+	l.mu.Unlock()
+	l.answer(c, err)
+}
+
+// answer gives a call that is in no slot any more back to its owner.
+func (l *link) answer(c *call, err error) {
+	c.err = err
+	l.free <- c.slot
+	c.leg.answered(c)
+}
+
+// fail ends the connection and answers everything under way with its error.
+func (l *link) fail(err error) {
+	err = l.conn.CloseWithError(err)
+	l.mu.Lock()
+	l.err = err
+	var calls []*call
+	for i := range l.slots {
+		if l.slots[i].call != nil && !l.slots[i].taken {
+			calls = append(calls, l.clear(uint32(i)))
+		}
+	}
+	l.mu.Unlock()
+	for _, c := range calls {
+		l.answer(c, err)
+	}
 }
 
 // resendAfter is how long to wait for an answer before the request is sent again.
@@ -251,93 +381,4 @@ func (l *link) finish(c *call, err error) {
 func (l *link) resendAfter(silences int) time.Duration {
 	d := max(minResend, 4*time.Duration(l.rtt.Load()))
 	return min(d<<min(silences, 2), maxResend)
-}
-
-// read hands the replies to their callers until the connection ends.
-func (l *link) read() {
-	for {
-		if err := l.next(); err != nil {
-			l.fail(l.conn.CloseWithError(err))
-			return
-		}
-	}
-}
-
-func (l *link) next() error {
-	raw, err := l.conn.Next(wire.HeaderBytes)
-	if err != nil {
-		return err
-	}
-	var h wire.Header
-	if err := h.Decode(raw); err != nil {
-		return err
-	}
-	if h.Kind != wire.Reply {
-		return fmt.Errorf("%w: %d, expected a reply", wire.ErrKind, h.Kind)
-	}
-	c := l.take(h.Request)
-	if c != nil && c.header.Kind == wire.Pull && code(h.Code) == codeOK {
-		return l.readValues(&h, c)
-	}
-	if h.Length > maxReplyText && c != nil {
-		err := fmt.Errorf("%w: reply text of %d bytes, at most %d", wire.ErrTooLarge, h.Length, maxReplyText)
-		l.finish(c, err)
-		return err
-	}
-	text, err := l.readText(&h)
-	if c != nil {
-		c.out = outcome{code: code(h.Code), to: owner{epoch: shard.Epoch(h.Epoch)}}
-		c.text = text
-		l.finish(c, err)
-	}
-	return err
-}
-
-func (l *link) readValues(h *wire.Header, c *call) error {
-	if int(h.Count) != len(c.values) || h.Length != 4*h.Count || h.Shard != c.header.Shard || h.Offset != c.header.Offset {
-		err := fmt.Errorf("%w: reply of %d elements to a request for %d", wire.ErrTooLarge, h.Count, len(c.values))
-		l.finish(c, err)
-		return err
-	}
-	dst := wire.Bytes(c.values)
-	err := l.conn.ReadFull(dst)
-	if err == nil {
-		err = h.CheckPayload(dst)
-	}
-	c.out, c.text = outcome{}, ""
-	l.finish(c, err)
-	return err
-}
-
-// readText reads a short payload, or skips a long one that nobody waits for.
-func (l *link) readText(h *wire.Header) (string, error) {
-	var sum uint32
-	var text []byte
-	for rest := int(h.Length); rest > 0; {
-		view, err := l.conn.Next(min(rest, 4096))
-		if err != nil {
-			return "", err
-		}
-		rest -= len(view)
-		sum = wire.Extend(sum, view)
-		if len(text) < maxReplyText {
-			text = append(text, view...)
-		}
-	}
-	if sum != h.PayloadSum {
-		return "", h.ChecksumError()
-	}
-	return string(text), nil
-}
-
-// fail answers everything under way with the error of the connection.
-func (l *link) fail(err error) {
-	l.mu.Lock()
-	l.err = err
-	pending := l.pending
-	l.pending = map[uint64]*call{}
-	l.mu.Unlock()
-	for _, c := range pending {
-		l.finish(c, err)
-	}
 }

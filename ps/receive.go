@@ -21,8 +21,9 @@ type receiveProgress struct {
 	seal     []byte
 }
 
-// receive takes one frame of a follower stream. It returns true after the last.
-func (r *replica) receive(attempt uint64, h *wire.Header, payload *buffer) (done bool, err error) {
+// receive takes one frame of a follower stream, whose payload is viewed as values too,
+// and keeps neither. It returns true after the last.
+func (r *replica) receive(attempt uint64, h *wire.Header, payload []byte, values []float32) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := &r.progress
@@ -37,9 +38,9 @@ func (r *replica) receive(attempt uint64, h *wire.Header, payload *buffer) (done
 	case wire.BlockMeta:
 		err = r.receiveMeta(h, payload)
 	case wire.Block:
-		err = r.receiveSection(h, payload)
+		err = r.receiveSection(h, values)
 	case wire.Forward:
-		err = r.receiveForward(h, payload)
+		err = r.receiveForward(h, values)
 	case wire.Seal:
 		return r.receiveSeal(h, payload)
 	default:
@@ -48,12 +49,12 @@ func (r *replica) receive(attempt uint64, h *wire.Header, payload *buffer) (done
 	return false, err
 }
 
-func (r *replica) receiveMeta(h *wire.Header, payload *buffer) error {
+func (r *replica) receiveMeta(h *wire.Header, payload []byte) error {
 	p := &r.progress
 	if p.sections != 0 || p.blocks >= len(r.blocks) || h.Offset != uint64(p.blocks)*BlockElems || h.Length != blockMetaBytes {
 		return fmt.Errorf("%w: block at %d, expected block %d of %d", errStream, h.Offset, p.blocks, len(r.blocks))
 	}
-	m := decodeBlock(payload.bytes(blockMetaBytes))
+	m := decodeBlock(payload)
 	r.blocks[p.blocks] = m
 	p.sections = 1 + len(r.slots)
 	if m.dirty > 0 {
@@ -62,7 +63,7 @@ func (r *replica) receiveMeta(h *wire.Header, payload *buffer) error {
 	return nil
 }
 
-func (r *replica) receiveSection(h *wire.Header, payload *buffer) error {
+func (r *replica) receiveSection(h *wire.Header, values []float32) error {
 	p := &r.progress
 	array, err := r.array(h.Code)
 	if err != nil {
@@ -75,7 +76,7 @@ func (r *replica) receiveSection(h *wire.Header, payload *buffer) error {
 	if h.Offset != uint64(lo) || int64(h.Count) != hi-lo || h.Length != 4*h.Count {
 		return fmt.Errorf("%w: %d elements at %d, expected [%d, %d)", errStream, h.Count, h.Offset, lo, hi)
 	}
-	copy(array[lo:hi], payload.floats(h.Count))
+	copy(array[lo:hi], values)
 	p.sections--
 	if p.sections == 0 {
 		p.blocks++
@@ -96,7 +97,7 @@ func (r *replica) array(section uint8) ([]float32, error) {
 	return nil, fmt.Errorf("%w: section %d of %d slots", errStream, section, len(r.slots))
 }
 
-func (r *replica) receiveForward(h *wire.Header, payload *buffer) error {
+func (r *replica) receiveForward(h *wire.Header, values []float32) error {
 	length := 4 * h.Count
 	if wire.Kind(h.Code) == wire.Pull {
 		length = 0 // it has closed a clock
@@ -105,7 +106,6 @@ func (r *replica) receiveForward(h *wire.Header, payload *buffer) error {
 	if o := r.checkRange(h, int(h.Count)); o.code != codeOK || h.Length != length || b >= r.progress.blocks {
 		return fmt.Errorf("%w: update of [%d, +%d) after %d blocks", errStream, h.Offset, h.Count, r.progress.blocks)
 	}
-	values := payload.floats(h.Count)
 	switch kind := wire.Kind(h.Code); {
 	case kind == wire.Assign:
 		r.applyAssign(h, values)
@@ -119,12 +119,12 @@ func (r *replica) receiveForward(h *wire.Header, payload *buffer) error {
 	return nil
 }
 
-func (r *replica) receiveSeal(h *wire.Header, payload *buffer) (bool, error) {
+func (r *replica) receiveSeal(h *wire.Header, payload []byte) (bool, error) {
 	p := &r.progress
 	if p.blocks != len(r.blocks) || len(p.seal)+int(h.Length) > maxSealBytes {
 		return false, fmt.Errorf("%w: seal after %d of %d blocks", errStream, p.blocks, len(r.blocks))
 	}
-	p.seal = append(p.seal, payload.bytes(int(h.Length))...)
+	p.seal = append(p.seal, payload...)
 	if h.Code != 1 {
 		return false, nil
 	}

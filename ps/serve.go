@@ -25,12 +25,19 @@ const (
 	maxUnproven      = 64   // connections that have not proven the token yet
 )
 
+// frameBuffer is the read buffer of a data connection that carries large frames: one is
+// used where it was received while the next one arrives.
+const frameBuffer = 2 * wire.MaxPayload
+
 // session is the server's end of one data connection. Requests are served one
 // after the other by one goroutine, so a request costs no hand-over.
 type session struct {
 	server  *Server
 	conn    *stream.Conn
-	header  [wire.HeaderBytes]byte
+	out     replies
+	taken   int      // payload of the requests whose replies are in out
+	more    bool     // the last one said that another follows at once
+	room    *buffer  // for values that cannot be used where they arrived
 	copied  *replica // follower stream: the copy that it fills
 	attempt uint64   // and the move that it belongs to
 }
@@ -38,7 +45,7 @@ type session struct {
 // serveConn speaks the data protocol on nc until it ends. Whatever arrives, the
 // worst that happens is that this connection is closed.
 func (s *Server) serveConn(nc net.Conn, unproven *atomic.Int64) {
-	conn := stream.New(nc, stream.Config{WriteTimeout: s.cfg.WriteTimeout})
+	conn := stream.New(nc, stream.Config{BufferBytes: frameBuffer, WriteTimeout: s.cfg.WriteTimeout})
 	defer conn.Close()
 	if !s.track(conn) {
 		return
@@ -57,6 +64,7 @@ func (s *Server) serveConn(nc net.Conn, unproven *atomic.Int64) {
 		}
 	}
 	ses := &session{server: s, conn: conn}
+	defer ses.out.discard(s.free)
 	for {
 		if err := ses.next(); err != nil {
 			if conn.Err() == nil || errors.Is(err, wire.ErrChecksum) || errors.Is(err, errStream) {
@@ -67,9 +75,15 @@ func (s *Server) serveConn(nc net.Conn, unproven *atomic.Int64) {
 	}
 }
 
-// next serves one frame. An error means that the connection cannot be trusted any
+// next serves one frame. Replies wait while there are more requests, up to batchBytes
+// of them, and leave together: each write wakes the client. An error means that the connection cannot be trusted any
 // further.
 func (ses *session) next() error {
+	if (ses.conn.Buffered() < wire.HeaderBytes && !ses.more) || ses.taken >= batchBytes {
+		if err := ses.flush(); err != nil {
+			return err
+		}
+	}
 	raw, err := ses.conn.Next(wire.HeaderBytes)
 	if err != nil {
 		return err
@@ -78,33 +92,71 @@ func (ses *session) next() error {
 	if err := h.Decode(raw); err != nil {
 		return err
 	}
-	b := ses.server.free.get()
-	defer func() { ses.server.free.put(b) }()
-	payload := b.bytes(int(h.Length))
-	if err := ses.conn.ReadFull(payload); err != nil {
+	payload, err := ses.conn.Next(int(h.Length))
+	if err != nil {
 		return err
 	}
 	if err := h.CheckPayload(payload); err != nil {
 		return err
 	}
+	ses.taken += len(payload)
+	ses.more = h.Flags&wire.More != 0
 	switch h.Kind {
 	case wire.Push, wire.Assign, wire.Pull:
-		return ses.request(&h, b)
+		return ses.request(&h, payload)
 	case wire.Follow:
 		return ses.follow(&h)
 	case wire.BlockMeta, wire.Block, wire.Forward, wire.Seal:
-		return ses.receive(&h, b)
+		return ses.receive(&h, payload)
 	}
 	return fmt.Errorf("%w: %d is not a request", wire.ErrKind, h.Kind)
 }
 
+// floats views a payload of float32 values. They lie aligned unless a peer has sent a
+// payload of an odd length before.
+func (ses *session) floats(payload []byte) []float32 {
+	if x, ok := wire.Floats(payload); ok {
+		return x
+	}
+	copy(ses.scratch().bytes(len(payload)), payload)
+	return ses.room.floats(uint32(len(payload) / 4))
+}
+
+func (ses *session) scratch() *buffer {
+	if ses.room == nil {
+		ses.room = new(buffer)
+	}
+	return ses.room
+}
+
+// values returns the values of a push or assign as float32.
+func (ses *session) values(h *wire.Header, payload []byte) []float32 {
+	t := shard.DType(h.Encoding)
+	if t == shard.Float32 {
+		return ses.floats(payload)
+	}
+	x := ses.scratch().floats(h.Count)
+	decode(x, payload, t)
+	return x
+}
+
 // request answers a push, an assign or a pull.
-func (ses *session) request(h *wire.Header, b *buffer) error {
-	if h.Count > BlockElems || (h.Kind != wire.Pull && h.Length != 4*h.Count) {
+func (ses *session) request(h *wire.Header, payload []byte) error {
+	t := shard.DType(h.Encoding)
+	if h.Count > BlockElems || !encodable(t) || (h.Kind != wire.Pull && int64(h.Length) != t.Size()*int64(h.Count)) {
 		return ses.reply(h, outcome{code: codeLength})
 	}
 	s := ses.server
-	o := s.perform(s.ctx, h, b.floats(h.Count))
+	var o outcome
+	if h.Kind == wire.Pull {
+		b := s.free.get()
+		if o = s.perform(s.ctx, h, b.floats(h.Count)); o.code == codeOK {
+			return ses.replyValues(h, b)
+		}
+		s.free.put(b)
+	} else {
+		o = s.perform(s.ctx, h, ses.values(h, payload))
+	}
 	if o.code == codeRetry && o.wait != nil && s.parked.Add(1) <= maxParked {
 		parked := *h
 		s.spawn(func() { ses.park(parked, o) })
@@ -112,9 +164,6 @@ func (ses *session) request(h *wire.Header, b *buffer) error {
 	}
 	if o.code == codeRetry && o.wait != nil {
 		s.parked.Add(-1)
-	}
-	if o.code == codeOK && h.Kind == wire.Pull {
-		return ses.replyValues(h, b)
 	}
 	return ses.reply(h, o)
 }
@@ -129,31 +178,53 @@ func (ses *session) park(h wire.Header, o outcome) {
 	case <-ses.conn.Done():
 		return
 	}
-	_ = sendOutcome(new([wire.HeaderBytes]byte), ses.conn, &h, o) // an error ends the session's reader too
+	r, text := replyTo(&h, o)
+	_ = sendFrame(ses.conn, &r, text) // an error ends the session's reader too
 }
 
+// reply answers request h without values.
 func (ses *session) reply(h *wire.Header, o outcome) error {
-	return sendOutcome(&ses.header, ses.conn, h, o)
+	if ses.out.full(0) {
+		if err := ses.flush(); err != nil {
+			return err
+		}
+	}
+	r, text := replyTo(h, o)
+	ses.out.add(&r, text)
+	return nil
 }
 
-// sendOutcome answers request h without values. raw is room for the header.
-func sendOutcome(raw *[wire.HeaderBytes]byte, conn *stream.Conn, h *wire.Header, o outcome) error {
-	r := wire.Header{Kind: wire.Reply, Code: uint8(o.code), Shard: h.Shard, Request: h.Request, Epoch: uint64(o.to.epoch)}
-	var text []byte
+// replyValues answers a pull with the values in b.
+func (ses *session) replyValues(h *wire.Header, b *buffer) error {
+	if ses.out.full(4 * int(h.Count)) {
+		if err := ses.flush(); err != nil {
+			ses.server.free.put(b)
+			return err
+		}
+	}
+	r, _ := replyTo(h, outcome{})
+	r.Epoch, r.Offset, r.Count, r.Encoding = h.Epoch, h.Offset, h.Count, h.Encoding
+	if t := shard.DType(h.Encoding); t == shard.Float32 {
+		ses.out.addValues(&r, b, wire.Bytes(b.floats(h.Count)))
+	} else {
+		encoded := ses.server.free.get()
+		ses.out.addValues(&r, encoded, encode(encoded.bytes(wire.MaxPayload), b.floats(h.Count), t))
+		ses.server.free.put(b)
+	}
+	return nil
+}
+
+// flush sends the replies that are waiting.
+func (ses *session) flush() error {
+	ses.taken = 0
+	return ses.out.send(ses.conn, ses.server.free)
+}
+
+func replyTo(h *wire.Header, o outcome) (r wire.Header, text []byte) {
 	if o.code == codeMoved {
 		text = []byte(o.to.server)
 	}
-	return sendFrameIn(raw, conn, &r, text)
-}
-
-func (ses *session) replyValues(h *wire.Header, b *buffer) error {
-	payload := wire.Bytes(b.floats(h.Count))
-	r := wire.Header{
-		Kind: wire.Reply, Shard: h.Shard, Request: h.Request, Epoch: h.Epoch,
-		Offset: h.Offset, Count: h.Count, Length: uint32(len(payload)), PayloadSum: wire.Sum(payload),
-	}
-	r.Encode(ses.header[:])
-	return ses.conn.Send(ses.header[:], payload)
+	return wire.Header{Kind: wire.Reply, Code: uint8(o.code), Shard: h.Shard, Request: h.Request, Epoch: uint64(o.to.epoch)}, text
 }
 
 // follow begins a follower stream: the copy was prepared by the coordinator.
@@ -166,15 +237,16 @@ func (ses *session) follow(h *wire.Header) error {
 	return ses.reply(h, outcome{})
 }
 
-func (ses *session) receive(h *wire.Header, b *buffer) error {
+func (ses *session) receive(h *wire.Header, payload []byte) error {
 	if ses.copied == nil || uint32(ses.copied.spec.ID) != h.Shard {
 		return fmt.Errorf("%w: frame of shard %d on a connection that follows none", errStream, h.Shard)
 	}
 	if err := ses.server.use(ses.server.ctx, int64(h.Length)); err != nil {
 		return err
 	}
-	done, err := ses.copied.receive(ses.attempt, h, b)
+	done, err := ses.copied.receive(ses.attempt, h, payload, ses.floats(payload))
 	if err != nil {
+		_ = ses.flush() // the error of the stream is the cause
 		_ = sendFrame(ses.conn, &wire.Header{Kind: wire.Reply, Code: uint8(codeRefused), Shard: h.Shard}, []byte(err.Error()))
 		return errors.Join(err, ses.conn.Flush())
 	}
@@ -187,11 +259,7 @@ func (ses *session) receive(h *wire.Header, b *buffer) error {
 
 // sendFrame sends a frame with a short payload.
 func sendFrame(conn *stream.Conn, h *wire.Header, payload []byte) error {
-	return sendFrameIn(new([wire.HeaderBytes]byte), conn, h, payload)
-}
-
-// sendFrameIn is sendFrame with room for the encoded header.
-func sendFrameIn(raw *[wire.HeaderBytes]byte, conn *stream.Conn, h *wire.Header, payload []byte) error {
+	var raw [wire.HeaderBytes]byte
 	h.Length, h.PayloadSum = uint32(len(payload)), wire.Sum(payload)
 	h.Encode(raw[:])
 	return conn.Send(raw[:], payload)

@@ -148,18 +148,21 @@ func FuzzLink(f *testing.F) {
 			in = fuzzedFrames(in)
 		}
 		mine, theirs := net.Pipe()
-		l := newLink(stream.New(mine, stream.Config{}))
+		l := newLink(stream.New(mine, stream.Config{}), 2, newBusy())
 		slice := make([]float32, 12)
-		k := &call{header: wire.Header{Kind: wire.Pull, Count: 4}, values: slice[4:8:8], done: make(chan struct{}, 1)}
+		k := &call{header: wire.Header{Kind: wire.Pull, Count: 4}, values: slice[4:8:8], leg: &leg{link: l, wake: make(chan struct{}, 1)}}
+		k.leg.left.Store(1)
 		go func() { _, _ = io.CopyN(io.Discard, theirs, wire.HeaderBytes) }() // the request
-		require.NoError(t, l.start(context.Background(), k))
-		_, _ = theirs.Write(in) // the client may close first
-		_ = theirs.Close()
-		select {
-		case <-k.done:
-		case <-time.After(10 * time.Second):
-			t.Fatal("the call hangs")
-		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		require.NoError(t, l.reserve(ctx, k))
+		l.send([]*call{k})
+		go func() {
+			_, _ = theirs.Write(in) // the client may close first
+			_ = theirs.Close()
+		}()
+		k.leg.wait(ctx, 0)
+		require.True(t, k.done.Load(), "the call hangs")
 		require.Equal(t, make([]float32, 4), slice[:4])
 		require.Equal(t, make([]float32, 4), slice[8:])
 		_ = l.conn.Close()

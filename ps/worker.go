@@ -103,7 +103,7 @@ func (s *clientStats) answered(k *call) {
 		l = new(latencies)
 		s.servers[k.server.ID] = l
 	}
-	l.at[l.n%len(l.at)], l.value[l.n%len(l.at)] = now, now.Sub(k.sent)
+	l.at[l.n%len(l.at)], l.value[l.n%len(l.at)] = now, now.Sub(k.began)
 	l.n++
 }
 

@@ -120,10 +120,17 @@ type Initializer struct {
 // empty Shape is a scalar of one element in one row. A dimension of 0 is
 // legal: such a layer has no elements and gets no shard. Sparse layers are
 // declared here but not served yet, so Validate refuses them.
+//
+// Wire is the type in which gradients and parameters of the layer travel between
+// clients and servers: Float32, or Float16 or BFloat16, which halve the bytes. Values
+// are rounded to the nearest one of that type (ties to even, over the largest to
+// infinity) when they leave, wherever the server is; state is kept and gradients are
+// added in DType.
 type Layer struct {
 	Name   string
 	Shape  []int
 	DType  DType
+	Wire   DType
 	Init   Initializer
 	Sparse bool
 }
@@ -223,6 +230,9 @@ func (l Layer) faults(index int) []error {
 	}
 	if l.DType != Float32 {
 		fault("dtype %v is not served, only %v", l.DType, Float32)
+	}
+	if l.Wire != Float32 && l.Wire != Float16 && l.Wire != BFloat16 {
+		fault("wire type %v, have %v, %v and %v", l.Wire, Float32, Float16, BFloat16)
 	}
 	if l.Sparse {
 		fault("sparse layers are not served yet")

@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -42,7 +43,7 @@ func versioned() []benchmark {
 func BenchmarkKernel(b *testing.B) {
 	for _, k := range versioned() {
 		for _, size := range benchSizes {
-			for _, path := range paths() {
+			for _, path := range withoutWidest() {
 				b.Run(fmt.Sprintf("%s/%dKiB/%s", k.name, size*4>>10, path), func(b *testing.B) {
 					use(b, path)
 					k.measure(b, size, 1)
@@ -61,11 +62,16 @@ func BenchmarkKernel(b *testing.B) {
 	}
 }
 
+// withoutWidest are the paths that differ for kernels without an AVX-512 version.
+func withoutWidest() []string {
+	return slices.DeleteFunc(paths(), func(path string) bool { return path == "avx512" })
+}
+
 // BenchmarkDenormals runs the kernels on weights and gradients below the normal
 // numbers, where many processors take tens of cycles more.
 func BenchmarkDenormals(b *testing.B) {
 	for _, k := range versioned() {
-		for _, path := range paths() {
+		for _, path := range withoutWidest() {
 			b.Run(fmt.Sprintf("%s/%s", k.name, path), func(b *testing.B) {
 				use(b, path)
 				k.measure(b, 64<<10, math.SmallestNonzeroFloat32*(1<<20))

@@ -37,7 +37,10 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(scratch, "generate.go"), directives, 0o600))
 	out, err := golang(scratch, "generate", "generate.go")
 	require.NoError(t, err, "%s", out)
-	for _, name := range []string{"kernel_amd64.s", "kernel_amd64.go", "cpu/cpuid_amd64.s", "cpu/cpuid_amd64.go"} {
+	for _, name := range []string{
+		"kernel_amd64.s", "kernel_amd64.go", "crc_amd64.s", "crc_amd64.go",
+		"kernel_arm64.s", "kernel_arm64.go", "cpu/cpuid_amd64.s", "cpu/cpuid_amd64.go",
+	} {
 		want, err := os.ReadFile(filepath.Join(scratch, name))
 		require.NoError(t, err)
 		got, err := os.ReadFile(name)

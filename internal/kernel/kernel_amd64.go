@@ -4,68 +4,98 @@
 
 package kernel
 
-// addAVX2 is addGeneric.
+// addWide is addGeneric.
 // All slices have the length of the first, a multiple of 8.
 //
 //go:noescape
-func addAVX2(dst []float32, x []float32)
+func addWide(dst []float32, x []float32)
 
-// axpyAVX2 is axpyGeneric.
+// axpyWide is axpyGeneric.
 // All slices have the length of the first, a multiple of 8.
 //
 //go:noescape
-func axpyAVX2(dst []float32, a float32, x []float32)
+func axpyWide(dst []float32, a float32, x []float32)
 
-// scaleAVX2 is scaleGeneric.
+// scaleWide is scaleGeneric.
 // All slices have the length of the first, a multiple of 8.
 //
 //go:noescape
-func scaleAVX2(dst []float32, a float32)
+func scaleWide(dst []float32, a float32)
 
-// maxAbsAVX2 returns the bits of what maxAbsGeneric returns.
+// maxAbsWide returns the bits of what maxAbsGeneric returns.
 // All slices have the length of the first, a multiple of 8.
 //
 //go:noescape
-func maxAbsAVX2(x []float32) uint32
+func maxAbsWide(x []float32) uint32
 
-// dotAVX2 adds the products to the four sums of dotGeneric.
-// All slices have the length of the first, a multiple of 8.
+// dotWide adds the products to the sums of dotGeneric.
+// All slices have the length of the first, a multiple of 32.
 //
 //go:noescape
-func dotAVX2(x []float32, y []float32, sums *[4]float32)
+func dotWide(x []float32, y []float32, sums *[32]float32)
 
-// sgdAVX2 is sgdGeneric or, with decay, sgdDecayGeneric.
+// sgdWide is sgdGeneric or, with decay, sgdDecayGeneric.
 // All slices have the length of the first, a multiple of 8.
 //
 //go:noescape
-func sgdAVX2(w []float32, g []float32, lr float32, decay float32)
+func sgdWide(w []float32, g []float32, lr float32, decay float32)
 
-// momentumAVX2 is momentumGeneric.
+// momentumWide is momentumGeneric.
 // All slices have the length of the first, a multiple of 8.
 //
 //go:noescape
-func momentumAVX2(w []float32, g []float32, v []float32, lr float32, mu float32, decay float32)
+func momentumWide(w []float32, g []float32, v []float32, lr float32, mu float32, decay float32)
 
-// nesterovAVX2 is nesterovGeneric.
+// nesterovWide is nesterovGeneric.
 // All slices have the length of the first, a multiple of 8.
 //
 //go:noescape
-func nesterovAVX2(w []float32, g []float32, v []float32, lr float32, mu float32, decay float32)
+func nesterovWide(w []float32, g []float32, v []float32, lr float32, mu float32, decay float32)
 
-// adagradAVX2 is adagradGeneric.
+// adagradWide is adagradGeneric.
 // All slices have the length of the first, a multiple of 8.
 //
 //go:noescape
-func adagradAVX2(w []float32, g []float32, h []float32, lr float32, eps float32, decay float32)
+func adagradWide(w []float32, g []float32, h []float32, lr float32, eps float32, decay float32)
 
-// adamAVX2 is adamGeneric; decay is WeightDecay.
+// adamWide is adamGeneric; decay is WeightDecay.
 // All slices have the length of the first, a multiple of 8.
 //
 //go:noescape
-func adamAVX2(w []float32, g []float32, m []float32, v []float32, beta1 float32, blend1 float32, beta2 float32, blend2 float32, eps float32, stepSize float32, rootScale float32, decay float32)
+func adamWide(w []float32, g []float32, m []float32, v []float32, beta1 float32, blend1 float32, beta2 float32, blend2 float32, eps float32, stepSize float32, rootScale float32, decay float32)
 
-// adamWAVX2 is adamWGeneric; decay is Shrink.
+// adamWWide is adamWGeneric; decay is Shrink.
 // All slices have the length of the first, a multiple of 8.
 //
 //go:noescape
-func adamWAVX2(w []float32, g []float32, m []float32, v []float32, beta1 float32, blend1 float32, beta2 float32, blend2 float32, eps float32, stepSize float32, rootScale float32, decay float32)
+func adamWWide(w []float32, g []float32, m []float32, v []float32, beta1 float32, blend1 float32, beta2 float32, blend2 float32, eps float32, stepSize float32, rootScale float32, decay float32)
+
+// encodeFP16Wide is encodeFP16Generic.
+// All slices have the length of the first, a multiple of 8.
+//
+//go:noescape
+func encodeFP16Wide(dst []uint16, src []float32)
+
+// decodeFP16Wide is decodeFP16Generic.
+// All slices have the length of the first, a multiple of 8.
+//
+//go:noescape
+func decodeFP16Wide(dst []float32, src []uint16)
+
+// encodeBF16Wide is encodeBF16Generic.
+// All slices have the length of the first, a multiple of 8.
+//
+//go:noescape
+func encodeBF16Wide(dst []uint16, src []float32)
+
+// decodeBF16Wide is decodeBF16Generic.
+// All slices have the length of the first, a multiple of 8.
+//
+//go:noescape
+func decodeBF16Wide(dst []float32, src []uint16)
+
+// encodeBF16Widest is encodeBF16Generic.
+// All slices have the length of the first, a multiple of 16.
+//
+//go:noescape
+func encodeBF16Widest(dst []uint16, src []float32)

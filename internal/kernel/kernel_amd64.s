@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// func addAVX2(dst []float32, x []float32)
+// func addWide(dst []float32, x []float32)
 // Requires: AVX
-TEXT ·addAVX2(SB), NOSPLIT, $0-48
+TEXT ·addWide(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), AX
 	MOVQ x_base+24(FP), CX
 	MOVQ dst_len+8(FP), DX
@@ -47,9 +47,9 @@ addDone:
 	VZEROUPPER
 	RET
 
-// func axpyAVX2(dst []float32, a float32, x []float32)
+// func axpyWide(dst []float32, a float32, x []float32)
 // Requires: AVX
-TEXT ·axpyAVX2(SB), NOSPLIT, $0-56
+TEXT ·axpyWide(SB), NOSPLIT, $0-56
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         x_base+32(FP), CX
 	MOVQ         dst_len+8(FP), DX
@@ -96,9 +96,9 @@ axpyDone:
 	VZEROUPPER
 	RET
 
-// func scaleAVX2(dst []float32, a float32)
+// func scaleWide(dst []float32, a float32)
 // Requires: AVX
-TEXT ·scaleAVX2(SB), NOSPLIT, $0-28
+TEXT ·scaleWide(SB), NOSPLIT, $0-28
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         dst_len+8(FP), CX
 	VBROADCASTSS a+24(FP), Y0
@@ -137,19 +137,20 @@ scaleDone:
 	VZEROUPPER
 	RET
 
-// func maxAbsAVX2(x []float32) uint32
+// func maxAbsWide(x []float32) uint32
 // Requires: AVX, AVX2
-TEXT ·maxAbsAVX2(SB), NOSPLIT, $0-28
-	MOVQ     x_base+0(FP), AX
-	MOVQ     x_len+8(FP), CX
-	VPCMPEQD Y0, Y0, Y0
-	VPSRLD   $0x01, Y0, Y0
-	VPXOR    Y1, Y1, Y1
-	VPXOR    Y2, Y2, Y2
-	VPXOR    Y3, Y3, Y3
-	VPXOR    Y4, Y4, Y4
-	CMPQ     CX, $0x00000020
-	JLT      maxAbsNarrow
+TEXT ·maxAbsWide(SB), NOSPLIT, $0-28
+	MOVQ         x_base+0(FP), AX
+	MOVQ         x_len+8(FP), CX
+	MOVL         $0x7fffffff, DX
+	VMOVD        DX, X0
+	VPBROADCASTD X0, Y0
+	VPXOR        Y1, Y1, Y1
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VPXOR        Y4, Y4, Y4
+	CMPQ         CX, $0x00000020
+	JLT          maxAbsNarrow
 
 maxAbsWide:
 	VPAND   (AX), Y0, Y5
@@ -176,8 +177,8 @@ maxAbsNarrow:
 
 maxAbsDone:
 	VPMAXUD      Y2, Y1, Y1
-	VPMAXUD      Y4, Y3, Y3
 	VPMAXUD      Y3, Y1, Y1
+	VPMAXUD      Y4, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X0
 	VPMAXUD      X0, X1, X1
 	VPSHUFD      $0x4e, X1, X0
@@ -189,65 +190,50 @@ maxAbsDone:
 	VZEROUPPER
 	RET
 
-// func dotAVX2(x []float32, y []float32, sums *[4]float32)
+// func dotWide(x []float32, y []float32, sums *[32]float32)
 // Requires: AVX
-TEXT ·dotAVX2(SB), NOSPLIT, $0-56
+TEXT ·dotWide(SB), NOSPLIT, $0-56
 	MOVQ    x_base+0(FP), AX
 	MOVQ    y_base+24(FP), CX
 	MOVQ    x_len+8(FP), DX
 	MOVQ    sums+48(FP), BX
-	VMOVUPS (BX), X0
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
 	CMPQ    DX, $0x00000020
 	JLT     dotNarrow
 
 dotWide:
-	VMOVUPS      (AX), Y1
-	VMULPS       (CX), Y1, Y1
-	VEXTRACTF128 $0x01, Y1, X2
-	VADDPS       X1, X0, X0
-	VADDPS       X2, X0, X0
-	VMOVUPS      32(AX), Y1
-	VMULPS       32(CX), Y1, Y1
-	VEXTRACTF128 $0x01, Y1, X2
-	VADDPS       X1, X0, X0
-	VADDPS       X2, X0, X0
-	VMOVUPS      64(AX), Y1
-	VMULPS       64(CX), Y1, Y1
-	VEXTRACTF128 $0x01, Y1, X2
-	VADDPS       X1, X0, X0
-	VADDPS       X2, X0, X0
-	VMOVUPS      96(AX), Y1
-	VMULPS       96(CX), Y1, Y1
-	VEXTRACTF128 $0x01, Y1, X2
-	VADDPS       X1, X0, X0
-	VADDPS       X2, X0, X0
-	ADDQ         $0x00000080, AX
-	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000020, DX
-	CMPQ         DX, $0x00000020
-	JGE          dotWide
+	VMOVUPS (AX), Y4
+	VMULPS  (CX), Y4, Y4
+	VADDPS  Y4, Y0, Y0
+	VMOVUPS 32(AX), Y4
+	VMULPS  32(CX), Y4, Y4
+	VADDPS  Y4, Y1, Y1
+	VMOVUPS 64(AX), Y4
+	VMULPS  64(CX), Y4, Y4
+	VADDPS  Y4, Y2, Y2
+	VMOVUPS 96(AX), Y4
+	VMULPS  96(CX), Y4, Y4
+	VADDPS  Y4, Y3, Y3
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000080, CX
+	SUBQ    $0x00000020, DX
+	CMPQ    DX, $0x00000020
+	JGE     dotWide
 
 dotNarrow:
-	TESTQ        DX, DX
-	JZ           dotDone
-	VMOVUPS      (AX), Y1
-	VMULPS       (CX), Y1, Y1
-	VEXTRACTF128 $0x01, Y1, X2
-	VADDPS       X1, X0, X0
-	VADDPS       X2, X0, X0
-	ADDQ         $0x00000020, AX
-	ADDQ         $0x00000020, CX
-	SUBQ         $0x00000008, DX
-	JMP          dotNarrow
-
-dotDone:
-	VMOVUPS X0, (BX)
+	VMOVUPS Y0, (BX)
+	VMOVUPS Y1, 32(BX)
+	VMOVUPS Y2, 64(BX)
+	VMOVUPS Y3, 96(BX)
 	VZEROUPPER
 	RET
 
-// func sgdAVX2(w []float32, g []float32, lr float32, decay float32)
+// func sgdWide(w []float32, g []float32, lr float32, decay float32)
 // Requires: AVX
-TEXT ·sgdAVX2(SB), NOSPLIT, $0-56
+TEXT ·sgdWide(SB), NOSPLIT, $0-56
 	MOVQ         w_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         w_len+8(FP), DX
@@ -362,9 +348,9 @@ decayDone:
 	VZEROUPPER
 	RET
 
-// func momentumAVX2(w []float32, g []float32, v []float32, lr float32, mu float32, decay float32)
+// func momentumWide(w []float32, g []float32, v []float32, lr float32, mu float32, decay float32)
 // Requires: AVX
-TEXT ·momentumAVX2(SB), NOSPLIT, $0-84
+TEXT ·momentumWide(SB), NOSPLIT, $0-84
 	MOVQ         w_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         v_base+48(FP), DX
@@ -479,9 +465,9 @@ decayDone:
 	VZEROUPPER
 	RET
 
-// func nesterovAVX2(w []float32, g []float32, v []float32, lr float32, mu float32, decay float32)
+// func nesterovWide(w []float32, g []float32, v []float32, lr float32, mu float32, decay float32)
 // Requires: AVX
-TEXT ·nesterovAVX2(SB), NOSPLIT, $0-84
+TEXT ·nesterovWide(SB), NOSPLIT, $0-84
 	MOVQ         w_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         v_base+48(FP), DX
@@ -608,9 +594,9 @@ decayDone:
 	VZEROUPPER
 	RET
 
-// func adagradAVX2(w []float32, g []float32, h []float32, lr float32, eps float32, decay float32)
+// func adagradWide(w []float32, g []float32, h []float32, lr float32, eps float32, decay float32)
 // Requires: AVX
-TEXT ·adagradAVX2(SB), NOSPLIT, $0-84
+TEXT ·adagradWide(SB), NOSPLIT, $0-84
 	MOVQ         w_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         h_base+48(FP), DX
@@ -749,9 +735,9 @@ decayDone:
 	VZEROUPPER
 	RET
 
-// func adamAVX2(w []float32, g []float32, m []float32, v []float32, beta1 float32, blend1 float32, beta2 float32, blend2 float32, eps float32, stepSize float32, rootScale float32, decay float32)
+// func adamWide(w []float32, g []float32, m []float32, v []float32, beta1 float32, blend1 float32, beta2 float32, blend2 float32, eps float32, stepSize float32, rootScale float32, decay float32)
 // Requires: AVX
-TEXT ·adamAVX2(SB), NOSPLIT, $0-128
+TEXT ·adamWide(SB), NOSPLIT, $0-128
 	MOVQ         w_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         m_base+48(FP), DX
@@ -936,9 +922,9 @@ decayDone:
 	VZEROUPPER
 	RET
 
-// func adamWAVX2(w []float32, g []float32, m []float32, v []float32, beta1 float32, blend1 float32, beta2 float32, blend2 float32, eps float32, stepSize float32, rootScale float32, decay float32)
+// func adamWWide(w []float32, g []float32, m []float32, v []float32, beta1 float32, blend1 float32, beta2 float32, blend2 float32, eps float32, stepSize float32, rootScale float32, decay float32)
 // Requires: AVX
-TEXT ·adamWAVX2(SB), NOSPLIT, $0-128
+TEXT ·adamWWide(SB), NOSPLIT, $0-128
 	MOVQ         w_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         m_base+48(FP), DX
@@ -1120,5 +1106,313 @@ decayNarrow:
 	JMP     decayNarrow
 
 decayDone:
+	VZEROUPPER
+	RET
+
+// func encodeFP16Wide(dst []uint16, src []float32)
+// Requires: AVX, F16C
+TEXT ·encodeFP16Wide(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), AX
+	MOVQ src_base+24(FP), CX
+	MOVQ dst_len+8(FP), DX
+	CMPQ DX, $0x00000020
+	JLT  encodeFP16Narrow
+
+encodeFP16Wide:
+	VMOVUPS   (CX), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, (AX)
+	VMOVUPS   32(CX), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 16(AX)
+	VMOVUPS   64(CX), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 32(AX)
+	VMOVUPS   96(CX), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 48(AX)
+	ADDQ      $0x00000040, AX
+	ADDQ      $0x00000080, CX
+	SUBQ      $0x00000020, DX
+	CMPQ      DX, $0x00000020
+	JGE       encodeFP16Wide
+
+encodeFP16Narrow:
+	TESTQ     DX, DX
+	JZ        encodeFP16Done
+	VMOVUPS   (CX), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, (AX)
+	ADDQ      $0x00000010, AX
+	ADDQ      $0x00000020, CX
+	SUBQ      $0x00000008, DX
+	JMP       encodeFP16Narrow
+
+encodeFP16Done:
+	VZEROUPPER
+	RET
+
+// func decodeFP16Wide(dst []float32, src []uint16)
+// Requires: AVX, F16C
+TEXT ·decodeFP16Wide(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), AX
+	MOVQ src_base+24(FP), CX
+	MOVQ dst_len+8(FP), DX
+	CMPQ DX, $0x00000020
+	JLT  decodeFP16Narrow
+
+decodeFP16Wide:
+	VCVTPH2PS (CX), Y0
+	VMOVUPS   Y0, (AX)
+	VCVTPH2PS 16(CX), Y0
+	VMOVUPS   Y0, 32(AX)
+	VCVTPH2PS 32(CX), Y0
+	VMOVUPS   Y0, 64(AX)
+	VCVTPH2PS 48(CX), Y0
+	VMOVUPS   Y0, 96(AX)
+	ADDQ      $0x00000080, AX
+	ADDQ      $0x00000040, CX
+	SUBQ      $0x00000020, DX
+	CMPQ      DX, $0x00000020
+	JGE       decodeFP16Wide
+
+decodeFP16Narrow:
+	TESTQ     DX, DX
+	JZ        decodeFP16Done
+	VCVTPH2PS (CX), Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $0x00000020, AX
+	ADDQ      $0x00000010, CX
+	SUBQ      $0x00000008, DX
+	JMP       decodeFP16Narrow
+
+decodeFP16Done:
+	VZEROUPPER
+	RET
+
+// func encodeBF16Wide(dst []uint16, src []float32)
+// Requires: AVX, AVX2
+TEXT ·encodeBF16Wide(SB), NOSPLIT, $0-48
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         src_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	MOVL         $0x00000001, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x00007fff, BX
+	VMOVD        BX, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0x00400000, BX
+	VMOVD        BX, X2
+	VPBROADCASTD X2, Y2
+	CMPQ         DX, $0x00000020
+	JLT          encodeBF16Narrow
+
+encodeBF16Wide:
+	VMOVUPS      (CX), Y3
+	VPSRLD       $0x10, Y3, Y4
+	VPAND        Y0, Y4, Y4
+	VPADDD       Y3, Y1, Y5
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VPOR         Y2, Y3, Y3
+	VPBLENDVB    Y4, Y3, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VEXTRACTI128 $0x01, Y5, X3
+	VPACKUSDW    X3, X5, X3
+	VMOVDQU      X3, (AX)
+	VMOVUPS      32(CX), Y3
+	VPSRLD       $0x10, Y3, Y4
+	VPAND        Y0, Y4, Y4
+	VPADDD       Y3, Y1, Y5
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VPOR         Y2, Y3, Y3
+	VPBLENDVB    Y4, Y3, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VEXTRACTI128 $0x01, Y5, X3
+	VPACKUSDW    X3, X5, X3
+	VMOVDQU      X3, 16(AX)
+	VMOVUPS      64(CX), Y3
+	VPSRLD       $0x10, Y3, Y4
+	VPAND        Y0, Y4, Y4
+	VPADDD       Y3, Y1, Y5
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VPOR         Y2, Y3, Y3
+	VPBLENDVB    Y4, Y3, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VEXTRACTI128 $0x01, Y5, X3
+	VPACKUSDW    X3, X5, X3
+	VMOVDQU      X3, 32(AX)
+	VMOVUPS      96(CX), Y3
+	VPSRLD       $0x10, Y3, Y4
+	VPAND        Y0, Y4, Y4
+	VPADDD       Y3, Y1, Y5
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VPOR         Y2, Y3, Y3
+	VPBLENDVB    Y4, Y3, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VEXTRACTI128 $0x01, Y5, X3
+	VPACKUSDW    X3, X5, X3
+	VMOVDQU      X3, 48(AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000080, CX
+	SUBQ         $0x00000020, DX
+	CMPQ         DX, $0x00000020
+	JGE          encodeBF16Wide
+
+encodeBF16Narrow:
+	TESTQ        DX, DX
+	JZ           encodeBF16Done
+	VMOVUPS      (CX), Y3
+	VPSRLD       $0x10, Y3, Y4
+	VPAND        Y0, Y4, Y4
+	VPADDD       Y3, Y1, Y5
+	VPADDD       Y4, Y5, Y5
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VPOR         Y2, Y3, Y3
+	VPBLENDVB    Y4, Y3, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VEXTRACTI128 $0x01, Y5, X3
+	VPACKUSDW    X3, X5, X3
+	VMOVDQU      X3, (AX)
+	ADDQ         $0x00000010, AX
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x00000008, DX
+	JMP          encodeBF16Narrow
+
+encodeBF16Done:
+	VZEROUPPER
+	RET
+
+// func decodeBF16Wide(dst []float32, src []uint16)
+// Requires: AVX, AVX2
+TEXT ·decodeBF16Wide(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), AX
+	MOVQ src_base+24(FP), CX
+	MOVQ dst_len+8(FP), DX
+	CMPQ DX, $0x00000020
+	JLT  decodeBF16Narrow
+
+decodeBF16Wide:
+	VPMOVZXWD (CX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, (AX)
+	VPMOVZXWD 16(CX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, 32(AX)
+	VPMOVZXWD 32(CX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, 64(AX)
+	VPMOVZXWD 48(CX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, 96(AX)
+	ADDQ      $0x00000080, AX
+	ADDQ      $0x00000040, CX
+	SUBQ      $0x00000020, DX
+	CMPQ      DX, $0x00000020
+	JGE       decodeBF16Wide
+
+decodeBF16Narrow:
+	TESTQ     DX, DX
+	JZ        decodeBF16Done
+	VPMOVZXWD (CX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, (AX)
+	ADDQ      $0x00000020, AX
+	ADDQ      $0x00000010, CX
+	SUBQ      $0x00000008, DX
+	JMP       decodeBF16Narrow
+
+decodeBF16Done:
+	VZEROUPPER
+	RET
+
+// func encodeBF16Widest(dst []uint16, src []float32)
+// Requires: AVX, AVX512F
+TEXT ·encodeBF16Widest(SB), NOSPLIT, $0-48
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         src_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	MOVL         $0x00000001, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Z0
+	MOVL         $0x00007fff, BX
+	VMOVD        BX, X1
+	VPBROADCASTD X1, Z1
+	MOVL         $0x00400000, BX
+	VMOVD        BX, X2
+	VPBROADCASTD X2, Z2
+	CMPQ         DX, $0x00000040
+	JLT          encodeBF16Narrow
+
+encodeBF16Wide:
+	VMOVUPS (CX), Z3
+	VPSRLD  $0x10, Z3, Z4
+	VPANDD  Z0, Z4, Z4
+	VPADDD  Z3, Z1, Z5
+	VPADDD  Z4, Z5, Z5
+	VCMPPS  $0x03, Z3, Z3, K1
+	VPORD   Z2, Z3, K1, Z5
+	VPSRLD  $0x10, Z5, Z5
+	VPMOVDW Z5, Y3
+	VMOVDQU Y3, (AX)
+	VMOVUPS 64(CX), Z3
+	VPSRLD  $0x10, Z3, Z4
+	VPANDD  Z0, Z4, Z4
+	VPADDD  Z3, Z1, Z5
+	VPADDD  Z4, Z5, Z5
+	VCMPPS  $0x03, Z3, Z3, K1
+	VPORD   Z2, Z3, K1, Z5
+	VPSRLD  $0x10, Z5, Z5
+	VPMOVDW Z5, Y3
+	VMOVDQU Y3, 32(AX)
+	VMOVUPS 128(CX), Z3
+	VPSRLD  $0x10, Z3, Z4
+	VPANDD  Z0, Z4, Z4
+	VPADDD  Z3, Z1, Z5
+	VPADDD  Z4, Z5, Z5
+	VCMPPS  $0x03, Z3, Z3, K1
+	VPORD   Z2, Z3, K1, Z5
+	VPSRLD  $0x10, Z5, Z5
+	VPMOVDW Z5, Y3
+	VMOVDQU Y3, 64(AX)
+	VMOVUPS 192(CX), Z3
+	VPSRLD  $0x10, Z3, Z4
+	VPANDD  Z0, Z4, Z4
+	VPADDD  Z3, Z1, Z5
+	VPADDD  Z4, Z5, Z5
+	VCMPPS  $0x03, Z3, Z3, K1
+	VPORD   Z2, Z3, K1, Z5
+	VPSRLD  $0x10, Z5, Z5
+	VPMOVDW Z5, Y3
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x00000080, AX
+	ADDQ    $0x00000100, CX
+	SUBQ    $0x00000040, DX
+	CMPQ    DX, $0x00000040
+	JGE     encodeBF16Wide
+
+encodeBF16Narrow:
+	TESTQ   DX, DX
+	JZ      encodeBF16Done
+	VMOVUPS (CX), Z3
+	VPSRLD  $0x10, Z3, Z4
+	VPANDD  Z0, Z4, Z4
+	VPADDD  Z3, Z1, Z5
+	VPADDD  Z4, Z5, Z5
+	VCMPPS  $0x03, Z3, Z3, K1
+	VPORD   Z2, Z3, K1, Z5
+	VPSRLD  $0x10, Z5, Z5
+	VPMOVDW Z5, Y3
+	VMOVDQU Y3, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000040, CX
+	SUBQ    $0x00000010, DX
+	JMP     encodeBF16Narrow
+
+encodeBF16Done:
 	VZEROUPPER
 	RET

@@ -8,7 +8,7 @@ import "math"
 // float32: integers whose sums stay below 2^24 are added without error.
 func SGD(w, g []float32, lr, weightDecay float32) {
 	for n := wide(min(len(w), len(g))); n > 0; n = wide(min(len(w), len(g))) {
-		sgdAVX2(w[:n], g[:n], lr, weightDecay)
+		sgdWide(w[:n], g[:n], lr, weightDecay)
 		w, g = w[n:], g[n:]
 	}
 	if weightDecay == 0 {
@@ -22,7 +22,7 @@ func SGD(w, g []float32, lr, weightDecay float32) {
 // does: v = mu*v + g, then w -= lr*v. Decay is as in [SGD].
 func Momentum(w, g, v []float32, lr, mu, weightDecay float32) {
 	for n := wide(min(len(w), len(g), len(v))); n > 0; n = wide(min(len(w), len(g), len(v))) {
-		momentumAVX2(w[:n], g[:n], v[:n], lr, mu, weightDecay)
+		momentumWide(w[:n], g[:n], v[:n], lr, mu, weightDecay)
 		w, g, v = w[n:], g[n:], v[n:]
 	}
 	momentumGeneric(w, g, v, lr, mu, weightDecay)
@@ -32,7 +32,7 @@ func Momentum(w, g, v []float32, lr, mu, weightDecay float32) {
 // v = mu*v + g, then w -= lr*(g + mu*v). Decay is as in [SGD].
 func Nesterov(w, g, v []float32, lr, mu, weightDecay float32) {
 	for n := wide(min(len(w), len(g), len(v))); n > 0; n = wide(min(len(w), len(g), len(v))) {
-		nesterovAVX2(w[:n], g[:n], v[:n], lr, mu, weightDecay)
+		nesterovWide(w[:n], g[:n], v[:n], lr, mu, weightDecay)
 		w, g, v = w[n:], g[n:], v[n:]
 	}
 	nesterovGeneric(w, g, v, lr, mu, weightDecay)
@@ -43,7 +43,7 @@ func Nesterov(w, g, v []float32, lr, mu, weightDecay float32) {
 // gradients were all zero becomes NaN.
 func Adagrad(w, g, h []float32, lr, eps, weightDecay float32) {
 	for n := wide(min(len(w), len(g), len(h))); n > 0; n = wide(min(len(w), len(g), len(h))) {
-		adagradAVX2(w[:n], g[:n], h[:n], lr, eps, weightDecay)
+		adagradWide(w[:n], g[:n], h[:n], lr, eps, weightDecay)
 		w, g, h = w[n:], g[n:], h[n:]
 	}
 	adagradGeneric(w, g, h, lr, eps, weightDecay)
@@ -93,7 +93,7 @@ func NewAdam(lr, beta1, beta2, eps, wd float64, t uint64) AdamParams {
 // w -= StepSize*m/(sqrt(v)*RootScale+Eps). The slice g itself is not changed.
 func Adam(w, g, m, v []float32, p AdamParams) {
 	for n := wide(min(len(w), len(g), len(m), len(v))); n > 0; n = wide(min(len(w), len(g), len(m), len(v))) {
-		adamAVX2(w[:n], g[:n], m[:n], v[:n], p.Beta1, p.Blend1, p.Beta2, p.Blend2, p.Eps, p.StepSize, p.RootScale, p.WeightDecay)
+		adamWide(w[:n], g[:n], m[:n], v[:n], p.Beta1, p.Blend1, p.Beta2, p.Blend2, p.Eps, p.StepSize, p.RootScale, p.WeightDecay)
 		w, g, m, v = w[n:], g[n:], m[n:], v[n:]
 	}
 	adamGeneric(w, g, m, v, p)
@@ -103,7 +103,7 @@ func Adam(w, g, m, v []float32, p AdamParams) {
 // of [Adam] with the gradient as it is. Field WeightDecay of p is not used.
 func AdamW(w, g, m, v []float32, p AdamParams) {
 	for n := wide(min(len(w), len(g), len(m), len(v))); n > 0; n = wide(min(len(w), len(g), len(m), len(v))) {
-		adamWAVX2(w[:n], g[:n], m[:n], v[:n], p.Beta1, p.Blend1, p.Beta2, p.Blend2, p.Eps, p.StepSize, p.RootScale, p.Shrink)
+		adamWWide(w[:n], g[:n], m[:n], v[:n], p.Beta1, p.Blend1, p.Beta2, p.Blend2, p.Eps, p.StepSize, p.RootScale, p.Shrink)
 		w, g, m, v = w[n:], g[n:], m[n:], v[n:]
 	}
 	adamWGeneric(w, g, m, v, p)

@@ -6,7 +6,7 @@ import "math"
 // allocates, and reads x only.
 func Add(dst, x []float32) {
 	for n := wide(min(len(dst), len(x))); n > 0; n = wide(min(len(dst), len(x))) {
-		addAVX2(dst[:n], x[:n])
+		addWide(dst[:n], x[:n])
 		dst, x = dst[n:], x[n:]
 	}
 	addGeneric(dst, x)
@@ -16,7 +16,7 @@ func Add(dst, x []float32) {
 // rounded to float32 before the sum.
 func Axpy(dst []float32, a float32, x []float32) {
 	for n := wide(min(len(dst), len(x))); n > 0; n = wide(min(len(dst), len(x))) {
-		axpyAVX2(dst[:n], a, x[:n])
+		axpyWide(dst[:n], a, x[:n])
 		dst, x = dst[n:], x[n:]
 	}
 	axpyGeneric(dst, a, x)
@@ -25,7 +25,7 @@ func Axpy(dst []float32, a float32, x []float32) {
 // Scale multiplies dst by a in place.
 func Scale(dst []float32, a float32) {
 	for n := wide(len(dst)); n > 0; n = wide(len(dst)) {
-		scaleAVX2(dst[:n], a)
+		scaleWide(dst[:n], a)
 		dst = dst[n:]
 	}
 	scaleGeneric(dst, a)
@@ -40,14 +40,15 @@ func Fill(dst []float32, value float32) {
 
 // Dot returns the sum of x[i]*y[i], zero for empty slices. It accumulates in
 // float32 in an order fixed by the length, so its error grows with the length
-// divided by the number of its accumulators (four).
+// divided by the number of its accumulators (32).
 func Dot(x, y []float32) float32 {
-	var sums [4]float32
-	for n := wide(min(len(x), len(y))); n > 0; n = wide(min(len(x), len(y))) {
-		dotAVX2(x[:n], y[:n], &sums)
+	var sums [numSums]float32
+	for n := wide(min(len(x), len(y))); n >= numSums; n = wide(min(len(x), len(y))) {
+		n -= n % numSums
+		dotWide(x[:n], y[:n], &sums)
 		x, y = x[n:], y[n:]
 	}
-	return dotGeneric(x, y, sums)
+	return dotGeneric(x, y, &sums)
 }
 
 // MaxAbs returns the largest absolute value in x: zero for an empty slice, NaN
@@ -55,7 +56,7 @@ func Dot(x, y []float32) float32 {
 func MaxAbs(x []float32) float32 {
 	var largest uint32 // bits order like absolute values, see maxAbsGeneric
 	for n := wide(len(x)); n > 0; n = wide(len(x)) {
-		largest = max(largest, maxAbsAVX2(x[:n]))
+		largest = max(largest, maxAbsWide(x[:n]))
 		x = x[n:]
 	}
 	return math.Float32frombits(max(largest, math.Float32bits(maxAbsGeneric(x))))
@@ -66,7 +67,7 @@ func MaxAbs(x []float32) float32 {
 func AllFinite(x []float32) bool {
 	const infinity = 0x7f800000 // the bits of NaN are above it
 	for n := wide(len(x)); n > 0; n = wide(len(x)) {
-		if maxAbsAVX2(x[:n]) >= infinity {
+		if maxAbsWide(x[:n]) >= infinity {
 			return false
 		}
 		x = x[n:]

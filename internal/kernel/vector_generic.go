@@ -45,21 +45,28 @@ func scaleGeneric(dst []float32, a float32) {
 	}
 }
 
-// dotGeneric goes on from four sums: element i of the whole belongs to sum i%4, except
-// for the last one to three elements, which belong to the first.
-func dotGeneric(x, y []float32, sums [4]float32) float32 {
-	s0, s1, s2, s3 := sums[0], sums[1], sums[2], sums[3]
-	for len(x) >= 4 && len(y) >= 4 {
-		s0 += float32(x[0] * y[0])
-		s1 += float32(x[1] * y[1])
-		s2 += float32(x[2] * y[2])
-		s3 += float32(x[3] * y[3])
-		x, y = x[4:], y[4:]
+// numSums is the number of sums that the dot product keeps, see dotGeneric.
+const numSums = 32
+
+// dotGeneric goes on from the sums: element i of the whole belongs to sum i%32, and so
+// do the last elements, which are fewer than 32. Halves are added until one sum is left.
+func dotGeneric(x, y []float32, sums *[numSums]float32) float32 {
+	for len(x) >= numSums && len(y) >= numSums {
+		a, b := (*[numSums]float32)(x), (*[numSums]float32)(y)
+		for i := range sums {
+			sums[i] += float32(a[i] * b[i])
+		}
+		x, y = x[numSums:], y[numSums:]
 	}
 	for i := range min(len(x), len(y)) {
-		s0 += float32(x[i] * y[i])
+		sums[i] += float32(x[i] * y[i])
 	}
-	return (s0 + s1) + (s2 + s3)
+	for half := numSums / 2; half > 0; half /= 2 {
+		for i := range half {
+			sums[i] += sums[i+half]
+		}
+	}
+	return sums[0]
 }
 
 // maxAbsGeneric compares bit patterns: without the sign bit they order like the

@@ -13,7 +13,7 @@ var ErrClosed = errors.New("stream: connection closed")
 
 // Config has the limits of a Conn. The zero value has the defaults.
 type Config struct {
-	BufferBytes     int           // size of the read buffer, the bound of Next; default 64 KiB
+	BufferBytes     int           // largest read buffer, the bound of Next; default 64 KiB
 	MaxPendingBytes int           // bytes of small sends that may wait behind the write in progress; default 1 MiB
 	WriteTimeout    time.Duration // longest time one write may take, and so the bound of Send; default 10 s
 }
@@ -31,11 +31,19 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// firstBuffer is the read buffer that a connection begins with. It grows to
+// BufferBytes when a view needs more: many connections never carry a large frame.
+const firstBuffer = 64 << 10
+
+// unixBuffer is the kernel's buffer of a unix socket. The default, 208 KiB, stops the
+// writer before the reader has used what it has.
+const unixBuffer = 2 << 20
+
 // layered is a connection on top of another one, such as *tls.Conn.
 type layered interface{ NetConn() net.Conn }
 
 // Conn is one connection. Send, Flush, Close, CloseWithError, Err and Done are safe
-// from any goroutine; Next and ReadFull belong to one reader.
+// from any goroutine; Next, Read, ReadFull and Buffered belong to one reader at a time.
 type Conn struct {
 	nc     net.Conn
 	cfg    Config
@@ -47,7 +55,7 @@ type Conn struct {
 	// waited for a millisecond goes before those that come later. Lock it before mu;
 	// TryLock and Unlock are fine under mu.
 	write sync.Mutex
-	iov   [maxSlices + 1][]byte
+	iov   [MaxSlices + 1][]byte
 	vec   net.Buffers
 
 	mu       sync.Mutex
@@ -63,7 +71,7 @@ type Conn struct {
 	done chan struct{}
 	wake chan struct{} // wakes the flusher
 
-	buf        []byte // read buffer; unread input is buf[begin:end]
+	buf        []byte // read buffer, at most BufferBytes; unread input is buf[begin:end]
 	begin, end int
 }
 
@@ -77,12 +85,15 @@ func New(nc net.Conn, cfg Config) *Conn {
 		direct: nc.LocalAddr().Network() != "pipe", // a write to a net.Pipe lasts until it is read
 		done:   make(chan struct{}),
 		wake:   make(chan struct{}, 1),
-		buf:    make([]byte, cfg.BufferBytes),
+		buf:    make([]byte, min(cfg.BufferBytes, firstBuffer)),
 	}
 	c.layer, _ = nc.(layered)
 	c.space.L = &c.mu
-	if tcp, ok := nc.(*net.TCPConn); ok {
-		_ = tcp.SetNoDelay(true) // Go's default; gathering is done here
+	switch nc := nc.(type) {
+	case *net.TCPConn:
+		_ = nc.SetNoDelay(true) // Go's default; gathering is done here
+	case *net.UnixConn:
+		_ = nc.SetWriteBuffer(unixBuffer) // less is as good as it gets
 	}
 	go c.flusher()
 	return c

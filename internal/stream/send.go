@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// MaxSlices bounds the number of slices of one send.
+const MaxSlices = 64
+
 const (
 	// bigSend is the size from which a send is written from the caller's slices
 	// instead of being copied into the pending batch: below it, the copy (a
@@ -17,8 +20,6 @@ const (
 	// gatherBytes is a batch so large that a system call of its own no longer counts.
 	// A caller that finds as much writes it: the flusher lacks a processor, it seems.
 	gatherBytes = 64 << 10
-	// maxSlices bounds the number of slices of one send.
-	maxSlices = 8
 	// headBytes is the size up to which the leading slices of a large send are copied
 	// behind the pending batch. It saves a system call where the connection cannot
 	// gather, such as TLS.
@@ -33,10 +34,10 @@ const (
 // Send writes bufs one after the other as one unit. When it returns nil the
 // slices are the caller's again; the bytes are in the kernel or will be, in order,
 // unless the connection breaks first. It blocks while MaxPendingBytes are waiting,
-// at most until the connection's write timeout closes it. At most 8 slices.
+// at most until the connection's write timeout closes it. At most MaxSlices slices.
 func (c *Conn) Send(bufs ...[]byte) error {
-	if len(bufs) > maxSlices {
-		return fmt.Errorf("stream: send of %d slices, at most %d", len(bufs), maxSlices)
+	if len(bufs) > MaxSlices {
+		return fmt.Errorf("stream: send of %d slices, at most %d", len(bufs), MaxSlices)
 	}
 	size := 0
 	for _, b := range bufs {

@@ -49,7 +49,7 @@ func refuseLocal(s source, target string) string {
 		return fmt.Sprintf("%s is a leaf: only programs and tests import it", target)
 	case from.dir == to.dir:
 		return ""
-	case from.level == topLevel && internalTo(target) && !s.test:
+	case from.level == topLevel && internalTo(target) && !s.test && measures[s.dir] != target:
 		return fmt.Sprintf("programs use public packages only, not %s", target)
 	case to.level < from.level, s.test && to.level == from.level:
 		return ""

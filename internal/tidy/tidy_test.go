@@ -39,17 +39,17 @@ func TestRules(t *testing.T) {
 		want               string // part of the one fault, nothing for none
 	}{
 		{"lower level", "ps/doc.go", documented + `import _ "m/shard"`, ""},
-		{"higher level", "shard/doc.go", documented + `import _ "m/ps"`, "shard (level 1) may not import ps (level 3)"},
-		{"same level", "actor/doc.go", documented + `import _ "m/topology"`, "actor (level 1) may not import topology (level 1)"},
+		{"higher level", "shard/doc.go", documented + `import _ "m/ps"`, "shard (level 2) may not import ps (level 4)"},
+		{"same level", "actor/doc.go", documented + `import _ "m/topology"`, "actor (level 2) may not import topology (level 2)"},
 		{"same level in a test", "actor/a_test.go", `package p; import _ "m/topology"`, ""},
 		{"higher level in a test", "actor/a_test.go", `package p; import _ "m/ps"`, "may not import ps"},
 		{"same row", "shard/store/x/doc.go", documented + `import _ "m/shard/store"`, ""},
-		{"other row above", "shard/store/doc.go", documented + `import _ "m/shard"`, "may not import shard (level 1)"},
+		{"other row above", "shard/store/doc.go", documented + `import _ "m/shard"`, "may not import shard (level 2)"},
 		{"not like a prefix", "shards/doc.go", documented, "package shards has no level"},
 		{"no level", "fresh/doc.go", documented, "package fresh has no level"},
 		{"import without level", "ps/doc.go", documented + `import _ "m/fresh"`, "fresh has no level"},
 		{"root imports", "doc.go", documented + `import _ "m/ps"`, ""},
-		{"import of root", "ps/doc.go", documented + `import _ "m"`, "may not import . (level 5)"},
+		{"import of root", "ps/doc.go", documented + `import _ "m"`, "may not import . (level 6)"},
 		{"program", "examples/a/doc.go", documented + `import (_ "m/ps"; _ "m/shard/store/boltstore"; _ "m/examples/internal/b")`, ""},
 		{"program with internal", "examples/a/doc.go", documented + `import _ "m/internal/wire"`, "public packages only, not internal/wire"},
 		{"leaf", "elastic/doc.go", documented + `import _ "m/shard/store/boltstore"`, "boltstore is a leaf"},
@@ -160,7 +160,7 @@ func TestCheckSortsFaults(t *testing.T) {
 		lines = append(lines, f.String())
 	}
 	require.Equal(t, []string{
-		"ps/a.go:3: imports: ps (level 3) may not import elastic (level 4)",
+		"ps/a.go:3: imports: ps (level 4) may not import elastic (level 5)",
 		"ps/doc.go:4: docs: exported Manager has no comment",
 		"ps/doc.go:4: names: type Manager: the word Manager says nothing",
 	}, lines)

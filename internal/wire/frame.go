@@ -4,8 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"unsafe"
+
+	"github.com/elasticps/elasticps/internal/kernel"
 )
 
 const (
@@ -15,7 +16,7 @@ const (
 	// HeaderBytes is the size of an encoded header.
 	HeaderBytes = 80
 	// MaxPayload is the largest payload of a frame in bytes.
-	MaxPayload = 1 << 20
+	MaxPayload = 256 << 10
 	magic      = 0x5045
 )
 
@@ -47,11 +48,16 @@ const (
 	kindEnd
 )
 
+// More is the flag of a request behind which another one is on its way already: its reply
+// may wait for that one's.
+const More uint16 = 1
+
 // Header is the fixed part of a frame.
 type Header struct {
 	Kind        Kind
 	Code        uint8  // Reply: outcome; Forward: kind of the forwarded frame; Block: section
-	Flags       uint16 // reserved, zero
+	Encoding    uint8  // element type of the values of a push, and of those that a pull asks for
+	Flags       uint16 // More
 	Shard       uint32
 	Request     uint64 // chosen by the requester, unique on its connection
 	Epoch       uint64 // epoch of the shard that the sender believes in
@@ -65,8 +71,6 @@ type Header struct {
 	PayloadSum  uint32 // CRC-32C of the payload, zero without payload
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // Sum returns the checksum of a payload, over all parts in order.
 func Sum(parts ...[]byte) uint32 {
 	var sum uint32
@@ -77,7 +81,7 @@ func Sum(parts ...[]byte) uint32 {
 }
 
 // Extend returns the checksum of what sum covers followed by part.
-func Extend(sum uint32, part []byte) uint32 { return crc32.Update(sum, castagnoli, part) }
+func Extend(sum uint32, part []byte) uint32 { return kernel.CRC32C(sum, part) }
 
 // Encode writes h to dst, which has room for HeaderBytes.
 func (h *Header) Encode(dst []byte) {
@@ -87,7 +91,7 @@ func (h *Header) Encode(dst []byte) {
 	dst[2] = Version
 	dst[3] = byte(h.Kind)
 	dst[4] = h.Code
-	dst[5] = 0
+	dst[5] = h.Encoding
 	le.PutUint16(dst[6:], h.Flags)
 	le.PutUint32(dst[8:], h.Shard)
 	le.PutUint32(dst[12:], h.Length)
@@ -101,7 +105,7 @@ func (h *Header) Encode(dst []byte) {
 	le.PutUint32(dst[64:], h.Count)
 	le.PutUint32(dst[68:], h.PayloadSum)
 	le.PutUint32(dst[72:], 0)
-	le.PutUint32(dst[76:], crc32.Checksum(dst[:76], castagnoli))
+	le.PutUint32(dst[76:], kernel.CRC32C(0, dst[:76]))
 }
 
 // Decode reads a header from src, which holds at least HeaderBytes. h is valid
@@ -114,11 +118,12 @@ func (h *Header) Decode(src []byte) error {
 		return ErrMagic
 	case src[2] != Version:
 		return fmt.Errorf("%w: %d, this side speaks %d", ErrVersion, src[2], Version)
-	case le.Uint32(src[76:]) != crc32.Checksum(src[:76], castagnoli):
+	case le.Uint32(src[76:]) != kernel.CRC32C(0, src[:76]):
 		return fmt.Errorf("%w: header", ErrChecksum)
 	}
 	h.Kind = Kind(src[3])
 	h.Code = src[4]
+	h.Encoding = src[5]
 	h.Flags = le.Uint16(src[6:])
 	h.Shard = le.Uint32(src[8:])
 	h.Length = le.Uint32(src[12:])
@@ -160,4 +165,17 @@ func Bytes(x []float32) []byte {
 		return nil
 	}
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+}
+
+// Floats views the bytes that travel as values, which shares their memory. It reports
+// false when they do not lie aligned or are no whole number of values.
+func Floats(b []byte) ([]float32, bool) {
+	if len(b) == 0 {
+		return nil, true
+	}
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	if len(b)%4 != 0 || uintptr(p)%4 != 0 {
+		return nil, false
+	}
+	return unsafe.Slice((*float32)(p), len(b)/4), true
 }

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 	"math"
 	"testing"
 
@@ -40,7 +39,7 @@ func TestHeaderBitFlips(t *testing.T) {
 
 func TestHeaderRefusals(t *testing.T) {
 	reseal := func(b []byte) {
-		binary.LittleEndian.PutUint32(b[76:], crc32.Checksum(b[:76], castagnoli))
+		binary.LittleEndian.PutUint32(b[76:], Sum(b[:76]))
 	}
 	tests := []struct {
 		name   string
@@ -95,7 +94,7 @@ func FuzzDecode(f *testing.F) {
 		if len(in) < HeaderBytes {
 			return
 		}
-		binary.LittleEndian.PutUint32(in[76:], crc32.Checksum(in[:76], castagnoli))
+		binary.LittleEndian.PutUint32(in[76:], Sum(in[:76]))
 		var h Header
 		if h.Decode(in) != nil {
 			return

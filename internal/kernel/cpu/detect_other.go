@@ -1,5 +1,5 @@
-//go:build !amd64 || noasm
+//go:build (!amd64 && !arm64) || noasm
 
 package cpu
 
-func hasAVX2() bool { return false }
+func detect() Features { return Features{} }

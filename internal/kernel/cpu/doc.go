@@ -7,13 +7,14 @@
 //
 // # Smallest use
 //
-//	if cpu.AVX2() { ... }
+//	if cpu.Detect().AVX2 { ... }
 //
 // # Switch
 //
 // With ELASTICPS_KERNEL=generic in the environment no feature is reported, and the
-// pure-Go twins run. Any other value, and none, leave the choice to the machine. The
-// build tag noasm does the same at build time.
+// pure-Go twins run; with ELASTICPS_KERNEL=avx2 nothing beyond AVX2 and F16C is. Any
+// other value, and none, leave the choice to the machine. The build tag noasm does what
+// generic does, at build time.
 //
 // # Concurrency, errors
 //
@@ -23,5 +24,6 @@
 // # References
 //
 // Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, section
-// 14.3, detection of AVX, and section 14.7.1, detection of AVX2.
+// 14.3, detection of AVX, section 14.7.1, detection of AVX2, and section 15.2,
+// detection of AVX-512.
 package cpu

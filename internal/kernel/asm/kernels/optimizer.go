@@ -9,7 +9,7 @@ func (f *function) withAndWithoutDecay(coefficient string, unroll int, body func
 	f.loop("plain", unroll, func(i int) { body(i, nil) })
 	end()
 	Label("decay")
-	decay := scalar(coefficient)
+	decay := f.scalar(coefficient)
 	f.loop("decay", unroll, func(i int) { body(i, &decay) })
 	end()
 }
@@ -25,15 +25,15 @@ func (f *function) gradient(i int, decay *vec) vec {
 
 func gradientSteps() {
 	sgd()
-	momentum("momentumAVX2", "momentumAVX2 is momentumGeneric.", false)
-	momentum("nesterovAVX2", "nesterovAVX2 is nesterovGeneric.", true)
+	momentum("momentum", "is momentumGeneric.", false)
+	momentum("nesterov", "is nesterovGeneric.", true)
 	adagrad()
 }
 
 func sgd() {
-	f := begin("sgdAVX2", "func(w, g []float32, lr, decay float32)",
-		"sgdAVX2 is sgdGeneric or, with decay, sgdDecayGeneric.", "w", "g")
-	lr := scalar("lr")
+	f := avx2.begin("sgd", "func(w, g []float32, lr, decay float32)",
+		"is sgdGeneric or, with decay, sgdDecayGeneric.", float32s("w", "g")...)
+	lr := f.scalar("lr")
 	f.withAndWithoutDecay("decay", 4, func(i int, decay *vec) {
 		change := mul(lr, f.gradient(i, decay))
 		f.store(sub(f.load("w", i), change), "w", i)
@@ -41,8 +41,8 @@ func sgd() {
 }
 
 func momentum(name, doc string, nesterov bool) {
-	f := begin(name, "func(w, g, v []float32, lr, mu, decay float32)", doc, "w", "g", "v")
-	lr, mu := scalar("lr"), scalar("mu")
+	f := avx2.begin(name, "func(w, g, v []float32, lr, mu, decay float32)", doc, float32s("w", "g", "v")...)
+	lr, mu := f.scalar("lr"), f.scalar("mu")
 	f.withAndWithoutDecay("decay", 2, func(i int, decay *vec) {
 		g := f.gradient(i, decay)
 		velocity := add(mul(mu, f.at("v", i)), g)
@@ -55,9 +55,9 @@ func momentum(name, doc string, nesterov bool) {
 }
 
 func adagrad() {
-	f := begin("adagradAVX2", "func(w, g, h []float32, lr, eps, decay float32)",
-		"adagradAVX2 is adagradGeneric.", "w", "g", "h")
-	lr, eps := scalar("lr"), scalar("eps")
+	f := avx2.begin("adagrad", "func(w, g, h []float32, lr, eps, decay float32)",
+		"is adagradGeneric.", float32s("w", "g", "h")...)
+	lr, eps := f.scalar("lr"), f.scalar("eps")
 	f.withAndWithoutDecay("decay", 2, func(i int, decay *vec) {
 		g := f.gradient(i, decay)
 		sum := add(f.load("h", i), mul(g, g))
@@ -70,16 +70,16 @@ func adagrad() {
 const adamSignature = "func(w, g, m, v []float32, beta1, blend1, beta2, blend2, eps, stepSize, rootScale, decay float32)"
 
 func adamSteps() {
-	adam("adamAVX2", "adamAVX2 is adamGeneric; decay is WeightDecay.", false)
-	adam("adamWAVX2", "adamWAVX2 is adamWGeneric; decay is Shrink.", true)
+	adam("adam", "is adamGeneric; decay is WeightDecay.", false)
+	adam("adamW", "is adamWGeneric; decay is Shrink.", true)
 }
 
 // adam adds the decay to the gradient or, if decoupled, takes it from the weight.
 func adam(name, doc string, decoupled bool) {
-	f := begin(name, adamSignature, doc, "w", "g", "m", "v")
-	beta1, blend1 := scalar("beta1"), scalar("blend1")
-	beta2, blend2 := scalar("beta2"), scalar("blend2")
-	eps, stepSize, rootScale := scalar("eps"), scalar("stepSize"), scalar("rootScale")
+	f := avx2.begin(name, adamSignature, doc, float32s("w", "g", "m", "v")...)
+	beta1, blend1 := f.scalar("beta1"), f.scalar("blend1")
+	beta2, blend2 := f.scalar("beta2"), f.scalar("blend2")
+	eps, stepSize, rootScale := f.scalar("eps"), f.scalar("stepSize"), f.scalar("rootScale")
 	f.withAndWithoutDecay("decay", 2, func(i int, decay *vec) {
 		ofGradient := decay
 		if decoupled {

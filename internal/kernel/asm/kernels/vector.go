@@ -6,22 +6,22 @@ import (
 )
 
 func vectors() {
-	f := begin("addAVX2", "func(dst, x []float32)", "addAVX2 is addGeneric.", "dst", "x")
+	f := avx2.begin("add", "func(dst, x []float32)", "is addGeneric.", float32s("dst", "x")...)
 	f.loop("add", 4, func(i int) {
 		f.store(add(f.load("dst", i), f.at("x", i)), "dst", i)
 	})
 	end()
 
-	f = begin("axpyAVX2", "func(dst []float32, a float32, x []float32)", "axpyAVX2 is axpyGeneric.", "dst", "x")
-	a := scalar("a")
+	f = avx2.begin("axpy", "func(dst []float32, a float32, x []float32)", "is axpyGeneric.", float32s("dst", "x")...)
+	a := f.scalar("a")
 	f.loop("axpy", 4, func(i int) {
 		product := mul(a, f.at("x", i))
 		f.store(add(f.load("dst", i), product), "dst", i)
 	})
 	end()
 
-	f = begin("scaleAVX2", "func(dst []float32, a float32)", "scaleAVX2 is scaleGeneric.", "dst")
-	a = scalar("a")
+	f = avx2.begin("scale", "func(dst []float32, a float32)", "is scaleGeneric.", float32s("dst")...)
+	a = f.scalar("a")
 	f.loop("scale", 4, func(i int) {
 		f.store(mul(f.load("dst", i), a), "dst", i)
 	})
@@ -33,27 +33,28 @@ func reductions() {
 	dot()
 }
 
-// maxAbs keeps four maxima of bit patterns and joins them at the end; the order does
-// not matter to integers.
+// accumulators is the number of registers in which a reduction keeps independent sums,
+// so that one operation need not wait for the one before.
+const accumulators = 4
+
+// maxAbs keeps maxima of bit patterns and joins them at the end; the order does not
+// matter to integers.
 func maxAbs() {
-	f := begin("maxAbsAVX2", "func(x []float32) uint32",
-		"maxAbsAVX2 returns the bits of what maxAbsGeneric returns.", "x")
-	signless := YMM()
-	VPCMPEQD(signless, signless, signless)
-	VPSRLD(U8(1), signless, signless)
-	var largest [4]vec
+	f := avx2.begin("maxAbs", "func(x []float32) uint32",
+		"returns the bits of what maxAbsGeneric returns.", float32s("x")...)
+	signless := f.constant(1<<31 - 1)
+	var largest [accumulators]vec
 	for i := range largest {
-		largest[i] = YMM()
+		largest[i] = f.register()
 		VPXOR(largest[i], largest[i], largest[i])
 	}
-	f.loop("maxAbs", len(largest), func(i int) {
-		v := YMM()
-		VPAND(f.at("x", i), signless, v)
+	f.loop("maxAbs", accumulators, func(i int) {
+		v := and(signless, f.at("x", i))
 		VPMAXUD(v, largest[i], largest[i])
 	})
-	VPMAXUD(largest[1], largest[0], largest[0])
-	VPMAXUD(largest[3], largest[2], largest[2])
-	VPMAXUD(largest[2], largest[0], largest[0])
+	for _, v := range largest[1:] {
+		VPMAXUD(v, largest[0], largest[0])
+	}
 	low, high := largest[0].AsX(), XMM()
 	VEXTRACTI128(U8(1), largest[0], high)
 	VPMAXUD(high, low, low)
@@ -67,21 +68,25 @@ func maxAbs() {
 	end()
 }
 
-// dot has one accumulator of four lanes, one for each of the four sums of its twin:
-// more of them would be faster and would round differently.
+// sumsOfDot is the number of sums that the twin keeps: element i belongs to sum i%32.
+const sumsOfDot = 32
+
+// dot has one lane for each of the sums of its twin, in as many registers as that takes.
 func dot() {
-	f := begin("dotAVX2", "func(x, y []float32, sums *[4]float32)",
-		"dotAVX2 adds the products to the four sums of dotGeneric.", "x", "y")
-	sums := Mem{Base: Load(Param("sums"), GP64())}
-	total := XMM()
-	VMOVUPS(sums, total)
-	f.loop("dot", 4, func(i int) {
-		products := mul(f.load("x", i), f.at("y", i))
-		upper := XMM()
-		VEXTRACTF128(U8(1), products, upper)
-		VADDPS(products.AsX(), total, total)
-		VADDPS(upper, total, total)
+	f := avx2.beginMultiple(sumsOfDot, "dot", "func(x, y []float32, sums *[32]float32)",
+		"adds the products to the sums of dotGeneric.", float32s("x", "y")...)
+	base := Load(Param("sums"), GP64())
+	var totals [sumsOfDot / int(avx2)]vec
+	place := func(i int) Mem { return Mem{Base: base, Disp: i * int(avx2) * 4} }
+	for i := range totals {
+		totals[i] = f.register()
+		VMOVUPS(place(i), totals[i])
+	}
+	f.loop("dot", len(totals), func(i int) {
+		VADDPS(mul(f.load("x", i), f.at("y", i)), totals[i], totals[i])
 	})
-	VMOVUPS(total, sums)
+	for i, total := range totals {
+		VMOVUPS(total, place(i))
+	}
 	end()
 }

@@ -1,5 +1,0 @@
-//go:build !noasm
-
-package cpu
-
-const assembly = true

@@ -1,0 +1,5 @@
+//go:build !noasm
+
+package cpu
+
+func detect() Features { return Features{NEON: true} }

@@ -1,0 +1,95 @@
+package ps
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/elasticps/elasticps/internal/wire"
+)
+
+// narrow makes the kernel's buffers of a connection as small as it lets.
+func narrow(t *testing.T, conns ...net.Conn) {
+	t.Helper()
+	for _, c := range conns {
+		tc := c.(*net.TCPConn)
+		require.NoError(t, tc.SetReadBuffer(4096))
+		require.NoError(t, tc.SetWriteBuffer(4096))
+	}
+}
+
+// duplex is one client's large pushes and pulls on one connection to a real session.
+type duplex struct {
+	*wired
+	seq atomic.Uint64
+}
+
+// operate has n calls under way at once on its own leg, like an operation does: it
+// sends all of them, four in a write, before it reads.
+func (d *duplex) operate(ctx context.Context, kind wire.Kind, n int) error {
+	g := &leg{link: d.l, wake: make(chan struct{}, 1)}
+	calls := make([]*call, n)
+	for i := range calls {
+		k := d.newPull(ctx, BlockElems, 0)
+		k.leg = g
+		k.header.Kind, k.header.Epoch = kind, 1
+		if kind == wire.Push {
+			k.header.Incarnation, k.header.Seq = 1, d.seq.Add(1)
+			k.header.Floor = k.header.Seq
+		}
+		calls[i] = k
+		g.left.Add(1)
+		g.gather(ctx, k)
+	}
+	g.flush()
+	g.wait(ctx, 0)
+	for _, k := range calls {
+		if k.err != nil {
+			return k.err
+		}
+	}
+	return ctx.Err()
+}
+
+// Where the kernel buffers next to nothing, a server that writes answers and a client
+// that writes gradients must not wait for each other: somebody always reads.
+func TestLinkFullInBothDirections(t *testing.T) {
+	s := fuzzedServer(t)
+	s.cfg.WriteTimeout = time.Minute
+	mine, theirs := tcpPair(t)
+	narrow(t, mine, theirs)
+	var serving sync.WaitGroup
+	serving.Go(func() { s.serveConn(theirs, nil) })
+	d := &duplex{wired: wiredTo(t, maxInFlight, mine)}
+	d.l.rtt.Store(int64(time.Minute)) // nothing is sent again
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	errs := make([]error, 4)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() {
+			kind := wire.Push
+			if i%2 == 1 {
+				kind = wire.Pull
+			}
+			for range 40 {
+				if errs[i] = d.operate(ctx, kind, 24); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	d.idle()
+	_ = mine.Close()
+	serving.Wait()
+	s.closeData()
+}

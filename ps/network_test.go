@@ -1,0 +1,31 @@
+package ps_test
+
+import (
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// serverOver starts a server that clients of other nodes reach over "unix" or "tcp".
+func (c *cluster) serverOver(id shard.ServerID, network string) *ps.Server {
+	c.t.Helper()
+	return c.serverWith(id, func(cfg *ps.ServerConfig) {
+		if network == "tcp" { // a server that advertises an address has no unix socket
+			cfg.Listen = freeAddr(c.t)
+			cfg.Advertise = cfg.Listen
+		}
+	})
+}
+
+// freeAddr is a loopback address with a port that nobody listens on.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
