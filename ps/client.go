@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/elasticps/elasticps/actor"
-	"github.com/elasticps/elasticps/internal/stream"
 	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/shard"
 )
@@ -87,6 +85,7 @@ type Client struct {
 	layers      map[string]int
 	shards      [][]shard.Shard // by layer, in order of their ranges
 	routes      *routes
+	paths       []lanes      // by shard
 	sequences   []*sequencer // by shard
 	ref         actor.Ref
 	nonce       string
@@ -155,6 +154,7 @@ func (c *Client) start(ctx context.Context) error {
 		c.sequences = append(c.sequences, newSequencer())
 	}
 	c.routes = newRoutes(n, c.cfg.Coordinator, len(all))
+	c.paths = make([]lanes, len(all))
 	name := "ps/worker/" + processName(c.cfg.Name) + "/" + c.nonce
 	c.ref = n.Ref(name)
 	if _, err = n.Spawn(ctx, name, &clientActor{c}, actor.Options{}); err != nil {
@@ -209,129 +209,6 @@ func (c *Client) leave(ctx context.Context) error {
 	return nil
 }
 
-// linkKey names a connection: an instance of a server, and which of the connections
-// to it.
-type linkKey struct {
-	instance string
-	lane     uint8
-}
-
-// smallLane is the lane of small requests; large ones go over the others.
-const smallLane = 0
-
-func (c *Client) key(k *call) linkKey {
-	if 4*len(k.values) <= smallBytes {
-		return linkKey{k.server.Instance, smallLane}
-	}
-	return linkKey{k.server.Instance, 1 + uint8(k.header.Shard%uint32(c.cfg.Streams))}
-}
-
-// path returns how a call reaches its server: the server itself on the same node, else
-// a connection, which is opened if there is none.
-func (c *Client) path(ctx context.Context, k *call) (*Server, *link, error) {
-	info, key := &k.server, c.key(k)
-	c.mu.Lock()
-	s, l := c.locals[info.Instance], c.links[key]
-	c.mu.Unlock()
-	if s != nil {
-		if s.ctx.Err() == nil {
-			return s, nil, nil
-		}
-		return nil, nil, fmt.Errorf("%w: server %q is closed", ErrUnavailable, info.ID)
-	}
-	if l != nil && l.conn.Err() == nil {
-		return nil, l, nil
-	}
-	if s = localServer(ctx, c.cfg.Node, *info); s != nil {
-		c.mu.Lock()
-		maps.DeleteFunc(c.locals, func(_ string, old *Server) bool { return old.ctx.Err() != nil })
-		c.locals[info.Instance] = s
-		c.mu.Unlock()
-		return s, nil, nil
-	}
-	l, err := c.connect(ctx, *info, key)
-	return nil, l, err
-}
-
-// dialing is a connection that is being made; everybody else who needs it waits.
-type dialing struct {
-	ended chan struct{}
-	err   error // why there is no connection, unless whoever dialled gave up
-}
-
-// connect returns the connection to a server. One goroutine at a time dials: many
-// operations that begin at once must not look like an attack to the server.
-func (c *Client) connect(ctx context.Context, info serverInfo, key linkKey) (*link, error) {
-	for {
-		c.mu.Lock()
-		if l := c.links[key]; l != nil && l.conn.Err() == nil {
-			c.mu.Unlock()
-			return l, nil
-		}
-		d := c.dials[key]
-		if d == nil {
-			d = &dialing{ended: make(chan struct{})}
-			c.dials[key] = d
-			c.mu.Unlock()
-			for _, l := range c.appendLinks(nil) {
-				l.probe() // servers that have gone, perhaps
-			}
-			return c.dial(ctx, info, key, d)
-		}
-		c.mu.Unlock()
-		select {
-		case <-d.ended:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-		if d.err != nil {
-			return nil, d.err
-		}
-	}
-}
-
-func (c *Client) dial(ctx context.Context, info serverInfo, key linkKey, d *dialing) (*link, error) {
-	conn, err := dial(ctx, info, c.cfg.TLS, stream.Config{BufferBytes: frameBuffer})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.dials, key)
-	defer close(d.ended)
-	if err != nil {
-		if ctx.Err() == nil {
-			d.err = err
-		}
-		return nil, err
-	}
-	inFlight := maxInFlight
-	if key.lane == smallLane {
-		inFlight = maxSmallInFlight
-	}
-	l := newLink(conn, inFlight, c.busy)
-	maps.DeleteFunc(c.links, func(_ linkKey, old *link) bool { return old.conn.Err() != nil })
-	c.links[key] = l
-	if c.ctx.Err() != nil {
-		_ = conn.CloseWithError(ErrClosed) // the client closed meanwhile
-	}
-	return l, nil
-}
-
-// aim finds out where a call goes: to a server in this process, or over a connection.
-func (c *Client) aim(ctx context.Context, k *call) (*Server, *link, error) {
-	k.err, k.link, k.ctx, k.text, k.out = nil, nil, ctx, "", outcome{}
-	o, info, err := c.routes.of(shard.ID(k.header.Shard))
-	k.header.Epoch, k.server = uint64(o.epoch), info
-	if err != nil {
-		return nil, nil, err
-	}
-	if c.observer {
-		k.header.Clock = c.clockNow() // it may have advanced since the last attempt
-	}
-	if k.seqs != nil {
-		k.header.Floor = k.seqs.low()
-	}
-	return c.path(ctx, k)
-}
-
 // performLocal is a request to a server in this process: no copy, no socket. With a
 // device it takes time, as a socket would.
 func performLocal(ctx context.Context, s *Server, k *call) {
@@ -355,7 +232,8 @@ func (k *call) performOn(ctx context.Context, s *Server) {
 		case <-s.ctx.Done():
 		}
 	}
-	k.began, k.out = started, o
+	k.took, k.out = time.Since(started), o
+	k.began = started
 	k.leg.answered(k)
 }
 

@@ -40,6 +40,7 @@ func (c *Client) Rewind(id shard.ID, server shard.ServerID, epoch shard.Epoch) {
 	c.routes.mu.Lock()
 	defer c.routes.mu.Unlock()
 	c.routes.owners[id] = owner{server, epoch}
+	c.routes.version.Add(1)
 }
 
 // Expel takes a client out of the job behind its back, as if it had been taken for

@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 
 	"github.com/elasticps/elasticps/internal/stream"
@@ -40,8 +41,9 @@ type leg struct {
 
 // answered is called once for each call, by whoever has its answer.
 func (g *leg) answered(k *call) {
+	left := g.left.Add(-1) // first: the leg is used again when its calls are done
 	k.done.Store(true)
-	if g.left.Add(-1) <= g.target.Load() {
+	if left <= g.target.Load() {
 		select {
 		case g.wake <- struct{}{}:
 		default:
@@ -115,7 +117,11 @@ func (op *operation) number(ctx context.Context, k *call) bool {
 
 // begin puts a call on its way.
 func (op *operation) begin(ctx context.Context, k *call) {
-	s, l, err := op.c.aim(ctx, k)
+	p, err := op.c.aim(ctx, k)
+	var l *link
+	if err == nil {
+		l = p.link
+	}
 	g := op.leg(l)
 	k.leg = g
 	k.done.Store(false)
@@ -123,10 +129,10 @@ func (op *operation) begin(ctx context.Context, k *call) {
 	switch {
 	case err != nil:
 		k.fail(err)
-	case s != nil:
-		performLocal(ctx, s, k)
-	default:
+	case l != nil:
 		g.gather(ctx, k)
+	default:
+		performLocal(ctx, p.server, k)
 	}
 }
 
@@ -200,8 +206,12 @@ func (op *operation) settle(ctx context.Context, all bool) {
 	if ctx.Err() != nil {
 		op.abandon(ctx)
 	}
+	before := op.n
 	again := op.collect()
 	if len(again) == 0 {
+		if op.n == before {
+			runtime.Gosched() // an answer is counted and not noted yet
+		}
 		return
 	}
 	err := op.c.pause(ctx, again)

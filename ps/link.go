@@ -26,6 +26,9 @@ const (
 	// batchBytes bounds what one write to a connection carries, and so how long it
 	// holds the others up.
 	batchBytes = 1 << 20
+	// gatherOver is how many other requests must be under way before one waits for those
+	// that are ready to be sent.
+	gatherOver = 4
 	minResend  = 250 * time.Millisecond
 	maxResend  = 5 * time.Second
 )
@@ -42,6 +45,7 @@ type link struct {
 	busy  *busy
 
 	rtt     atomic.Int64  // smoothed, nanoseconds
+	down    atomic.Bool   // it has failed
 	calls   atomic.Int32  // in slots
 	sending atomic.Int32  // batches that are being written
 	written atomic.Uint64 // and that have been, to see whether there is progress
@@ -83,11 +87,13 @@ type call struct {
 	leg    *leg        // that waits for it
 	link   *link       // nil when it came at once
 	slot   uint32
-	server serverInfo
+	server *serverInfo
+	load   *latencies // of the server
 	seqs   *sequencer // push: where the number came from
 
 	ctx      context.Context // of the operation
 	began    time.Time       // when it was sent
+	took     time.Duration   // until it was answered
 	sent     atomic.Int64    // and had been written, UnixNano; 0 before
 	silences int             // times that it was sent and not answered in time
 
@@ -182,6 +188,10 @@ func (l *link) tryReserve(c *call) bool {
 // reserve gives a call a slot. While it waits it reads, for the callers of all that is
 // under way may be waiting here.
 func (l *link) reserve(ctx context.Context, c *call) error {
+	if l.tryReserve(c) {
+		return nil
+	}
+	defer context.AfterFunc(ctx, l.interrupt)() // the watch does not know of this wait
 	for !l.tryReserve(c) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -233,7 +243,11 @@ func (l *link) send(calls []*call) {
 	err := l.register(calls)
 	if err == nil {
 		l.busy.notice()
-		err = l.conn.Send(bufs...)
+		if int(l.calls.Load()) > len(calls)+gatherOver {
+			err = l.conn.Gather(bufs...)
+		} else {
+			err = l.conn.Send(bufs...)
+		}
 	}
 	l.sending.Add(-1)
 	l.written.Add(1)
@@ -339,7 +353,8 @@ func (l *link) clear(n uint32) *call {
 // finish answers a call that was taken.
 func (l *link) finish(c *call, err error) {
 	if err == nil {
-		sample := time.Since(c.began).Nanoseconds()
+		c.took = time.Since(c.began)
+		sample := c.took.Nanoseconds()
 		if old := l.rtt.Load(); old != 0 {
 			sample = old + (sample-old)/8
 		}
@@ -361,6 +376,7 @@ func (l *link) answer(c *call, err error) {
 // fail ends the connection and answers everything under way with its error.
 func (l *link) fail(err error) {
 	err = l.conn.CloseWithError(err)
+	l.down.Store(true)
 	l.mu.Lock()
 	l.err = err
 	var calls []*call

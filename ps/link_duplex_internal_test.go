@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"net"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,14 +14,23 @@ import (
 	"github.com/elasticps/elasticps/internal/wire"
 )
 
-// narrow makes the kernel's buffers of a connection as small as it lets.
-func narrow(t *testing.T, conns ...net.Conn) {
+// narrow is a connection whose kernel buffers stay as they are.
+type narrow struct{ net.Conn }
+
+// narrowPair returns the two ends of a unix socket that buffers little.
+func narrowPair(t *testing.T) (mine, theirs net.Conn) {
 	t.Helper()
-	for _, c := range conns {
-		tc := c.(*net.TCPConn)
-		require.NoError(t, tc.SetReadBuffer(4096))
-		require.NoError(t, tc.SetWriteBuffer(4096))
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	require.NoError(t, err)
+	defer l.Close()
+	mine, err = net.Dial("unix", l.Addr().String())
+	require.NoError(t, err)
+	theirs, err = l.Accept()
+	require.NoError(t, err)
+	for _, c := range []net.Conn{mine, theirs} {
+		require.NoError(t, c.(*net.UnixConn).SetWriteBuffer(64<<10))
 	}
+	return narrow{mine}, narrow{theirs}
 }
 
 // duplex is one client's large pushes and pulls on one connection to a real session.
@@ -61,8 +71,7 @@ func (d *duplex) operate(ctx context.Context, kind wire.Kind, n int) error {
 func TestLinkFullInBothDirections(t *testing.T) {
 	s := fuzzedServer(t)
 	s.cfg.WriteTimeout = time.Minute
-	mine, theirs := tcpPair(t)
-	narrow(t, mine, theirs)
+	mine, theirs := narrowPair(t)
 	var serving sync.WaitGroup
 	serving.Go(func() { s.serveConn(theirs, nil) })
 	d := &duplex{wired: wiredTo(t, maxInFlight, mine)}

@@ -10,11 +10,15 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// serverOver starts a server that clients of other nodes reach over "unix" or "tcp".
+// serverOver starts a server that clients of other nodes reach over "unix" or "tcp",
+// or that only its own node does, "local".
 func (c *cluster) serverOver(id shard.ServerID, network string) *ps.Server {
 	c.t.Helper()
 	return c.serverWith(id, func(cfg *ps.ServerConfig) {
-		if network == "tcp" { // a server that advertises an address has no unix socket
+		switch network {
+		case "local":
+			cfg.Listen = ps.ListenNone
+		case "tcp": // a server that advertises an address has no unix socket
 			cfg.Listen = freeAddr(c.t)
 			cfg.Advertise = cfg.Listen
 		}

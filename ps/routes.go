@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/elasticps/elasticps/actor"
@@ -18,6 +19,8 @@ const refreshGap = 5 * time.Millisecond
 type routes struct {
 	node        *actor.Node
 	coordinator actor.Ref
+
+	version atomic.Uint64 // grows with every change
 
 	mu      sync.RWMutex
 	owners  []owner
@@ -63,6 +66,7 @@ func (r *routes) moved(id shard.ID, to owner) {
 	defer r.mu.Unlock()
 	if to.epoch > r.owners[id].epoch {
 		r.owners[id], r.lost[id] = to, false
+		r.version.Add(1)
 	}
 }
 
@@ -76,6 +80,7 @@ func (r *routes) learn(m routesChanged) {
 	if to := (owner{m.To.ID, shard.Epoch(m.Epoch)}); to.epoch > r.owners[m.Shard].epoch {
 		r.owners[m.Shard], r.lost[m.Shard] = to, false
 		r.servers[m.To.ID] = m.To
+		r.version.Add(1)
 	}
 }
 
@@ -110,6 +115,7 @@ func (r *routes) refresh(ctx context.Context) error {
 func (r *routes) take(first int, reply routesReply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer r.version.Add(1)
 	r.clock = max(r.clock, reply.Clock)
 	r.joined, r.needed = reply.Joined, reply.Needed
 	for _, s := range reply.Servers {

@@ -150,7 +150,7 @@ func FuzzLink(f *testing.F) {
 		mine, theirs := net.Pipe()
 		l := newLink(stream.New(mine, stream.Config{}), 2, newBusy())
 		slice := make([]float32, 12)
-		k := &call{header: wire.Header{Kind: wire.Pull, Count: 4}, values: slice[4:8:8], leg: &leg{link: l, wake: make(chan struct{}, 1)}}
+		k := &call{server: &serverInfo{}, header: wire.Header{Kind: wire.Pull, Count: 4}, values: slice[4:8:8], leg: &leg{link: l, wake: make(chan struct{}, 1)}}
 		k.leg.left.Store(1)
 		go func() { _, _ = io.CopyN(io.Discard, theirs, wire.HeaderBytes) }() // the request
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

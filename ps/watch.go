@@ -87,25 +87,14 @@ func (c *Client) appendLinks(dst []*link) []*link {
 // inspect takes back what was not answered in time, so that it is sent again, wakes
 // the reader if something has ended, and gives a connection up that takes nothing.
 func (l *link) inspect(now time.Time) {
-	var late []*call
-	ended := false
-	l.mu.Lock()
-	for i := range l.slots {
-		c := l.slots[i].call
-		if c == nil {
-			continue
-		}
-		ended = ended || c.ctx.Err() != nil
-		if sent := c.sent.Load(); !l.slots[i].taken && sent != 0 && now.UnixNano()-sent > int64(l.resendAfter(c.silences)) {
-			late = append(late, l.clear(uint32(i)))
-		}
+	late, ended := l.overdue(now)
+	if late && l.drain() { // nobody was reading
+		late, ended = l.overdue(now)
 	}
-	l.mu.Unlock()
-	for _, c := range late {
-		c.silences++
-		l.answer(c, fmt.Errorf("%w: server %q did not answer within %v", ErrUnavailable, c.server.ID, now.Sub(c.began).Round(time.Millisecond)))
+	if late {
+		l.resend(now)
 	}
-	if ended || len(late) > 0 {
+	if ended || late {
 		l.interrupt()
 	}
 	if written := l.written.Load(); written != l.lastWrite || l.sending.Load() == 0 || !ended {
@@ -115,22 +104,68 @@ func (l *link) inspect(now time.Time) {
 	}
 }
 
-// interrupt wakes whoever reads, to see whether it still has to.
-func (l *link) interrupt() {
-	if len(l.turn) > 0 {
-		_ = l.conn.NetConn().SetReadDeadline(time.Unix(1, 0)) // a broken connection shows in the read
+// overdue reports whether a call should have been answered by now, and whether the
+// context of one has ended.
+func (l *link) overdue(now time.Time) (late, ended bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.slots {
+		if s := &l.slots[i]; s.call != nil {
+			late = late || l.late(s, now)
+			ended = ended || s.call.ctx.Err() != nil
+		}
 	}
+	return late, ended
+}
+
+// late reports whether the call in a slot has waited too long. The caller holds mu.
+func (l *link) late(s *slot, now time.Time) bool {
+	sent := s.call.sent.Load()
+	return !s.taken && sent != 0 && now.UnixNano()-sent > int64(l.resendAfter(s.call.silences))
+}
+
+// resend gives the calls that are late back to their operations, which send them again.
+func (l *link) resend(now time.Time) {
+	var calls []*call
+	l.mu.Lock()
+	for i := range l.slots {
+		if s := &l.slots[i]; s.call != nil && l.late(s, now) {
+			calls = append(calls, l.clear(uint32(i)))
+		}
+	}
+	l.mu.Unlock()
+	for _, c := range calls {
+		c.silences++
+		l.answer(c, fmt.Errorf("%w: server %q did not answer within %v", ErrUnavailable, c.server.ID, now.Sub(c.began).Round(time.Millisecond)))
+	}
+}
+
+// interrupt wakes whoever reads, to see whether it still has to; if nobody does, the
+// next one.
+func (l *link) interrupt() {
+	_ = l.conn.NetConn().SetReadDeadline(time.Unix(1, 0)) // a broken connection shows in the read
+}
+
+// drain reads what is there. It reports false if somebody else is reading.
+func (l *link) drain() bool {
+	return l.peek(func() bool { return l.calls.Load() > 0 })
 }
 
 // probe ends an idle connection that the server has closed: nobody reads from it.
 func (l *link) probe() {
+	once := true
+	l.peek(func() bool { once = !once; return !once })
+}
+
+// peek reads while more is true, for a millisecond at most, unless somebody else does.
+func (l *link) peek(more func() bool) bool {
 	select {
 	case l.turn <- struct{}{}:
 	default:
-		return
+		return false
 	}
-	_ = l.conn.NetConn().SetReadDeadline(time.Now().Add(time.Millisecond))
-	once := true
-	_ = l.readWhile(func() bool { once = !once; return !once }) // the connection keeps its error
+	_ = l.conn.NetConn().SetReadDeadline(time.Now().Add(time.Millisecond)) // a broken connection shows in the read
+	_ = l.readWhile(more)                                                  // and that in the calls
 	<-l.turn
+	return true
 }

@@ -72,6 +72,9 @@ type LatencySummary struct {
 // latencyWindow is how long a measured latency counts.
 const latencyWindow = 2 * time.Second
 
+// latencyMemory is how long a server is remembered that does not answer.
+const latencyMemory = time.Minute
+
 type clientStats struct {
 	sent, acknowledged atomic.Uint64
 
@@ -81,9 +84,25 @@ type clientStats struct {
 
 // latencies is a ring of the last push latencies of one server.
 type latencies struct {
+	mu    sync.Mutex
 	at    [128]time.Time
 	value [128]time.Duration
 	n     int
+}
+
+// of returns the latencies of a server.
+func (s *clientStats) of(id shard.ServerID) *latencies {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.servers[id]
+	if l == nil {
+		if s.servers == nil {
+			s.servers = map[shard.ServerID]*latencies{}
+		}
+		l = new(latencies)
+		s.servers[id] = l
+	}
+	return l
 }
 
 // answered takes note of an acknowledged call.
@@ -92,35 +111,36 @@ func (s *clientStats) answered(k *call) {
 		return
 	}
 	s.acknowledged.Add(1)
-	now := time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.servers[k.server.ID]
-	if l == nil {
-		if s.servers == nil {
-			s.servers = map[shard.ServerID]*latencies{}
-		}
-		l = new(latencies)
-		s.servers[k.server.ID] = l
-	}
-	l.at[l.n%len(l.at)], l.value[l.n%len(l.at)] = now, now.Sub(k.began)
+	k.load.add(k.began.Add(k.took), k.took)
+}
+
+func (l *latencies) add(at time.Time, took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at[l.n%len(l.at)], l.value[l.n%len(l.at)] = at, took
 	l.n++
+}
+
+// since returns those noted after t.
+func (l *latencies) since(t time.Time) (recent []time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range min(l.n, len(l.at)) {
+		if l.at[i].After(t) {
+			recent = append(recent, l.value[i])
+		}
+	}
+	return recent
 }
 
 func (s *clientStats) load() WorkerLoad {
 	w := WorkerLoad{PushesSent: s.sent.Load(), PushesAcknowledged: s.acknowledged.Load()}
-	now := time.Now()
+	horizon := time.Now().Add(-latencyWindow)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, l := range s.servers {
-		var recent []time.Duration
-		for i := range min(l.n, len(l.at)) {
-			if now.Sub(l.at[i]) < latencyWindow {
-				recent = append(recent, l.value[i])
-			}
-		}
+		recent := l.since(horizon)
 		if len(recent) == 0 {
-			delete(s.servers, id)
 			continue
 		}
 		slices.Sort(recent)
@@ -130,6 +150,21 @@ func (s *clientStats) load() WorkerLoad {
 	}
 	slices.SortFunc(w.Servers, func(a, b LatencySummary) int { return cmp.Compare(a.Server, b.Server) })
 	return w
+}
+
+// forget drops the latencies of servers that have not answered for long. It reports
+// whether there were any: paths still refer to them.
+func (s *clientStats) forget() (any bool) {
+	horizon := time.Now().Add(-latencyMemory)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, l := range s.servers {
+		if len(l.since(horizon)) == 0 {
+			delete(s.servers, id)
+			any = true
+		}
+	}
+	return any
 }
 
 // Load returns what this client has sent and how long it took.
@@ -153,6 +188,9 @@ func (a *clientActor) Receive(ctx *actor.Context, msg any) error {
 	case reportNow:
 		if inc := c.incarnation.Load(); inc != 0 {
 			_ = ctx.Node().TryCast(c.cfg.Coordinator, workerReport{Incarnation: inc, Load: c.stats.load()}) // the next one follows
+		}
+		if c.stats.forget() {
+			c.routes.version.Add(1) // the paths are looked up again
 		}
 		ctx.SendAfter(c.cfg.ReportInterval, reportNow{})
 	case actor.Down:

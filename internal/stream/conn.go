@@ -58,15 +58,16 @@ type Conn struct {
 	iov   [MaxSlices + 1][]byte
 	vec   net.Buffers
 
-	mu       sync.Mutex
-	space    sync.Cond // signalled when pending was taken, and at the end
-	pending  []byte    // small sends, in order, that no write has taken yet
-	spare    []byte    // the other half of the double buffer
-	roomy    int       // batches in a row that used little of a large buffer
-	writing  bool      // a write is in progress; it looks at pending when it ends
-	queued   int       // large sends on their way to the write side; the next takes pending along
-	lastSend time.Time // end of the last small send
-	err      error
+	mu        sync.Mutex
+	space     sync.Cond // signalled when pending was taken, and at the end
+	pending   []byte    // small sends, in order, that no write has taken yet
+	spare     []byte    // the other half of the double buffer
+	roomy     int       // batches in a row that used little of a large buffer
+	writing   bool      // a write is in progress; it looks at pending when it ends
+	gathering bool      // a caller lets others add to pending before it writes
+	queued    int       // large sends on their way to the write side; the next takes pending along
+	lastSend  time.Time // end of the last small send
+	err       error
 
 	done chan struct{}
 	wake chan struct{} // wakes the flusher

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"runtime"
 	"time"
 )
 
@@ -52,26 +53,73 @@ func (c *Conn) Send(bufs ...[]byte) error {
 	return c.sendSmall(bufs, size)
 }
 
-func (c *Conn) sendSmall(bufs [][]byte, size int) error {
+// Gather is Send for one of many callers at work: before it writes, it lets those that
+// are ready add theirs.
+func (c *Conn) Gather(bufs ...[]byte) error {
+	size := 0
+	for _, b := range bufs {
+		size += len(b)
+	}
+	if size >= bigSend || size > c.cfg.MaxPendingBytes || !c.direct || len(bufs) > MaxSlices {
+		return c.Send(bufs...)
+	}
 	c.mu.Lock()
+	alone, err := c.enqueue(bufs, size)
+	if err != nil || !alone || c.gathering {
+		defer c.mu.Unlock()
+		return err
+	}
+	c.gathering = true
+	c.mu.Unlock()
+	runtime.Gosched()
+	c.mu.Lock()
+	c.gathering = false
+	if len(c.pending) == 0 || c.writing || c.queued > 0 {
+		defer c.mu.Unlock() // it was written, or will be
+		return c.err
+	}
+	now := time.Now()
+	c.lastSend = now
+	return c.writePending(now)
+}
+
+// enqueue copies bufs behind what is pending and reports whether no write is on its way
+// that would take them along. The caller holds mu.
+func (c *Conn) enqueue(bufs [][]byte, size int) (alone bool, err error) {
 	for c.err == nil && len(c.pending)+size > c.cfg.MaxPendingBytes {
 		c.space.Wait()
 	}
 	if c.err != nil {
-		defer c.mu.Unlock()
-		return c.err
+		return false, c.err
 	}
 	for _, b := range bufs {
 		c.pending = append(c.pending, b...)
 	}
-	if c.writing || c.queued > 0 {
-		c.mu.Unlock() // whoever writes takes it along or wakes the flusher
-		return nil
+	return !c.writing && c.queued == 0, nil
+}
+
+func (c *Conn) sendSmall(bufs [][]byte, size int) error {
+	c.mu.Lock()
+	alone, err := c.enqueue(bufs, size)
+	if err != nil || !alone {
+		defer c.mu.Unlock() // whoever writes takes it along or wakes the flusher
+		return err
 	}
 	now := time.Now()
 	busy := now.Sub(c.lastSend) < busyGap && len(c.pending) < gatherBytes
 	c.lastSend = now
-	if busy || !c.direct || !c.write.TryLock() {
+	if busy || !c.direct {
+		c.mu.Unlock()
+		c.wakeFlusher()
+		return nil
+	}
+	return c.writePending(now)
+}
+
+// writePending writes what is pending, or leaves it to the flusher. The caller holds mu,
+// which is free at the end.
+func (c *Conn) writePending(now time.Time) error {
+	if !c.write.TryLock() {
 		c.mu.Unlock()
 		c.wakeFlusher()
 		return nil

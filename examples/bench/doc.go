@@ -1,0 +1,52 @@
+// Command bench measures what a parameter server of this module does on this machine,
+// and what the machine itself gives for the same work, in one run:
+//
+//	go run ./examples/bench
+//
+// Each figure stands beside its limit: for sockets a raw stream, or a raw round trip,
+// of plain Go code between the same two processes; for parameters in the same process
+// the plain loop over a plain buffer. Limit and product are measured in turns, and
+// the ratio is that of the two medians, so that the drift of the machine cancels.
+//
+// # Terms
+//
+// A row is one figure at one size: its value, its limit, the ratio, how often it was
+// measured and the range. A probe is one measurement, of a fifth of a second or so. GB
+// are 1e9 bytes, sizes are powers of two. A row whose target is missed says "below".
+//
+// # What is measured
+//
+// The client and each server are processes of their own where sockets are measured; the
+// raw stream's other end is in the server's process. All pushes are float32 gradients
+// that plain SGD applies, exactly once, under ASP, with the default size of shards.
+//
+//	push.T pull.T        goodput over T: tcp, unix, or local (the same process); one
+//	                     client, as many operations in flight as the row says
+//	push.tcp.fp16        time of a push that travels in 16 bits, against one in 32
+//	push.latency pull.latency  one operation in flight, p50 and p99
+//	push.rate            64-byte pushes per second of one client
+//	pushpull.workers.N   N workers together that push and then pull 1 MiB
+//	optimizer.*          steps over 64 MiB, bytes read and written per second
+//	optimizer.adam.cache Adam in cache, against the pure-Go version of it
+//	codec.*              conversion of float32 to and from 16 bits
+//	allocs.*             allocations of client and server, resident memory of a server
+//	migrate              goodput of moving a shard while four workers push to it and to
+//	                     others, with a millisecond of thought between two pushes
+//	migrate.freeze       how long the shard acknowledged nothing, as the product reports
+//	migrate.gap          the same as a worker sees it that pushes to the shard in a loop
+//	migrate.others       pushes per second to shards that do not move, of those before
+//
+// # Output
+//
+// A table on the standard output, and with -json FILE one JSON object per line with
+// name, size (bytes), value, unit, limit, ratio, repeats, range (least and greatest
+// value) and, where there is something to say, note. Limit and ratio are null where
+// the row has none. The program ends with 0 whether targets are met or not, 1 after
+// an error, 2 after a wrong flag, 130 after Ctrl-C.
+//
+// # Limits
+//
+// Loopback only: what a real network adds is not measured. Whatever else runs on the
+// machine is measured as well; on Linux the last line says how much that was, and
+// above a few percent the figures are worth little. Unix sockets need Linux.
+package main

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// errUsage is wrapped by the errors of a command line that cannot be followed.
+var errUsage = errors.New("bench: usage")
+
+// usageText comes before the list of flags.
+const usageText = `bench measures push, pull, optimizers and migrations on this machine, and beside each
+what the machine itself gives: a raw stream, a memory copy, a plain loop.
+
+Flags:
+`
+
+// options are the flags.
+type options struct {
+	json  string
+	only  []string
+	quick bool
+}
+
+// parseOptions reads the flags. The errors wrap errUsage, or flag.ErrHelp.
+func parseOptions(args []string, families []family, stderr io.Writer) (options, error) {
+	var o options
+	var only string
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // the faults are in the error, with what is valid
+	fs.StringVar(&o.json, "json", "", "write the rows to this file as well, one JSON object per line")
+	fs.StringVar(&only, "only", "", "measure only rows whose names begin with this, or with one of several separated by commas")
+	fs.BoolVar(&o.quick, "quick", false, "fewer and shorter probes, no shard of 1 GiB; within a minute")
+	err := fs.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fs.SetOutput(stderr)
+		fmt.Fprint(stderr, usageText)
+		fs.PrintDefaults()
+		fmt.Fprintf(stderr, "\nRows: %s\n", strings.Join(rowNames(families), ", "))
+		return o, err
+	}
+	if err != nil {
+		return o, fmt.Errorf("%w: %w; the flags are -json FILE, -only NAME and -quick", errUsage, err)
+	}
+	if fs.NArg() > 0 {
+		return o, fmt.Errorf("%w: %q is not a flag; the flags are -json FILE, -only NAME and -quick", errUsage, fs.Arg(0))
+	}
+	if o.json == "-" {
+		return o, fmt.Errorf("%w: -json is \"-\", want a file", errUsage)
+	}
+	o.only, err = parseOnly(only, families)
+	return o, err
+}
+
+// parseOnly returns the prefixes of names, each of which some row has.
+func parseOnly(only string, families []family) ([]string, error) {
+	if only == "" {
+		return nil, nil
+	}
+	names := rowNames(families)
+	prefixes := strings.Split(only, ",")
+	for _, p := range prefixes {
+		begins := func(name string) bool { return strings.HasPrefix(name, p) }
+		if p == "" || !slices.ContainsFunc(names, begins) {
+			return nil, fmt.Errorf("%w: -only %q is the beginning of no row; the rows are %s", errUsage, p, strings.Join(names, ", "))
+		}
+	}
+	return prefixes, nil
+}
+
+// selected reports whether a row is to be measured.
+func (o options) selected(name string) bool {
+	return len(o.only) == 0 || slices.ContainsFunc(o.only, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// repeats is how often limit and product are measured.
+func (o options) repeats() int {
+	if o.quick {
+		return 3
+	}
+	return 7
+}
+
+// probeTime is how long one probe lasts.
+func (o options) probeTime() time.Duration {
+	if o.quick {
+		return 80 * time.Millisecond
+	}
+	return 200 * time.Millisecond
+}

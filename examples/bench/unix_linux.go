@@ -1,0 +1,9 @@
+package main
+
+import "crypto/rand"
+
+// hasUnix says whether unix sockets are measured: the product uses them on Linux.
+const hasUnix = true
+
+// unixAddress is a new address in the abstract namespace, which leaves no file.
+func unixAddress() string { return "@elasticps-bench-" + rand.Text() }

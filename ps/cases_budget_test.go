@@ -1,0 +1,188 @@
+package ps_test
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/elasticps/elasticps/internal/wire"
+	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// Nothing is allocated for a push or a pull once it has been done a few times, at the
+// client or at the server, which are one process here: whatever the size, the way and
+// the type on the wire.
+func TestBudgetNoAllocations(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector allocates")
+	}
+	sizes := map[string]int{"64 B": 16, "4 KiB": 1 << 10, "1 MiB": 1 << 18}
+	for _, network := range []string{"local", "unix", "tcp"} {
+		t.Run(network, func(t *testing.T) {
+			settled(t)
+			var layers []shard.Layer
+			for name, n := range sizes {
+				for _, as := range []shard.DType{shard.Float32, shard.Float16, shard.BFloat16} {
+					layers = append(layers, wired(fmt.Sprint(as, " ", name), as, n))
+				}
+			}
+			c := newCluster(t, sgdJob(layers...), append(where(network), quiet)...)
+			c.serverOver("s1", network)
+			w := c.quietWorker("w")
+			for _, l := range layers {
+				x := make([]float32, l.Elems())
+				requireNoAllocations(t, "push of "+l.Name, func() error { return w.Push(c.ctx, l.Name, x) })
+				requireNoAllocations(t, "pull of "+l.Name, func() error { return w.Pull(c.ctx, l.Name, x) })
+			}
+		})
+	}
+}
+
+// where are the options of a cluster whose server is reached that way.
+func where(network string) []option {
+	if network == "local" {
+		return []option{oneNode}
+	}
+	return nil
+}
+
+// quiet keeps the parties from talking while something is measured.
+func quiet(c *cluster) { c.suspicion = time.Minute }
+
+// quietWorker is a worker that reports seldom.
+func (c *cluster) quietWorker(name string) *ps.Worker {
+	c.t.Helper()
+	w, err := ps.StartWorker(c.ctx, ps.ClientConfig{
+		Node: c.nodeFor(name), Name: name, Coordinator: c.ref(), Logger: c.log, ReportInterval: time.Minute,
+	})
+	require.NoError(c.t, err)
+	c.t.Cleanup(func() { _ = w.Close() })
+	return w
+}
+
+// requireNoAllocations calls f often. The heartbeats of the control plane and the
+// collector, which empties pools, are in the same process: what is less than one
+// allocation in ten calls is theirs, and the best of some tries counts.
+func requireNoAllocations(t *testing.T, what string, f func() error) {
+	t.Helper()
+	const calls = 200
+	for range 20 {
+		require.NoError(t, f(), what)
+	}
+	least := float64(calls)
+	for range 10 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range calls {
+			require.NoError(t, f(), what)
+		}
+		runtime.ReadMemStats(&after)
+		least = min(least, float64(after.Mallocs-before.Mallocs)/calls)
+		if least < 0.02 {
+			break
+		}
+	}
+	t.Logf("%s: %.3f allocations", what, least)
+	require.Less(t, least, 0.1, what)
+}
+
+// The memory of a server process: parameters and slots, the blocks that are under way
+// on its connections, and no more than 0.3 of all that besides, while four workers push
+// and pull layers of 64 MiB.
+func TestBudgetServerMemory(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector takes memory of its own")
+	}
+	const elems, layers, workers = 16 << 20, 4, 4 // 256 MiB of parameters
+	for _, o := range []struct {
+		name   string
+		opt    ps.Optimizer
+		arrays int
+	}{{"sgd", ps.SGD(1), 1}, {"momentum", ps.Momentum(1, 0.5), 2}} {
+		t.Run(o.name, func(t *testing.T) {
+			settled(t)
+			job := ps.Job{Optimizer: o.opt}
+			for i := range layers {
+				job.Model.Layers = append(job.Model.Layers, layer(fmt.Sprint("x", i), elems))
+			}
+			c := newCluster(t, job, patient)
+			p := c.process("server", "s1")
+			c.placed()
+			node := c.node("workers")
+			parallel(t, workers, func(i int) error {
+				w := c.workerOn(node, fmt.Sprint("w", i))
+				x := make([]float32, elems)
+				for round := range layers {
+					if err := w.PushPull(c.ctx, fmt.Sprint("x", (i+round)%layers), x, x); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			state := int64(4 * elems * layers * o.arrays)
+			window := int64(workers * 64 * wire.MaxPayload)
+			got := residentBytes(t, p)
+			t.Logf("resident %d MiB: state %d MiB, window %d MiB, ratio %.3f of both, %.3f of the state", got>>20, state>>20, window>>20,
+				float64(got)/float64(state+window), float64(got)/float64(state))
+			require.Less(t, float64(got), 1.3*float64(state+window))
+			require.Greater(t, got, state*9/10, "every parameter has been touched")
+		})
+	}
+}
+
+// residentBytes is the memory of a process that is in use now.
+func residentBytes(t *testing.T, p *process) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if os.IsNotExist(err) {
+		t.Skip("the system does not say what a process takes")
+	}
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			require.NoError(t, err)
+			return kib << 10
+		}
+	}
+	t.Fatal("no VmRSS")
+	return 0
+}
+
+// A peer that asks for megabytes of parameters and reads nothing holds the blocks of
+// one write and the room for its own requests, not what it has asked for.
+func TestBudgetSlowReader(t *testing.T) {
+	const readers = 16
+	b := newBesieged(t, func(cfg *ps.ServerConfig) { cfg.WriteTimeout = 3 * time.Second })
+	before := heapInUse()
+	pull := frame(wire.Header{Kind: wire.Pull, Shard: b.shardOf("large"), Request: 1, Epoch: 1, Count: ps.BlockElems}, nil)
+	var peers []*rawPeer
+	for range readers {
+		p := friend(t, b.server)
+		for range 200 { // 50 MiB of parameters
+			p.write(pull)
+		}
+		peers = append(peers, p)
+	}
+	grown := int64(0)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for range 20 {
+		b.undisturbed()
+		grown = max(grown, int64(heapInUse())-int64(before))
+		<-tick.C
+	}
+	t.Logf("%d peers that read nothing: %.2f MiB each", readers, float64(grown)/readers/(1<<20))
+	require.Less(t, grown, int64(readers*(2<<20)))
+	for _, p := range peers {
+		requireCutOff(t, p)
+	}
+	b.undisturbed()
+}
