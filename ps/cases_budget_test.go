@@ -1,6 +1,7 @@
 package ps_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"runtime"
@@ -80,10 +81,14 @@ func requireNoAllocations(t *testing.T, what string, f func() error) {
 	for range 10 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
+		var err error
 		for range calls {
-			require.NoError(t, f(), what)
+			if e := f(); e != nil {
+				err = e
+			}
 		}
 		runtime.ReadMemStats(&after)
+		require.NoError(t, err, what)
 		least = min(least, float64(after.Mallocs-before.Mallocs)/calls)
 		if least < 0.02 {
 			break
@@ -156,33 +161,99 @@ func residentBytes(t *testing.T, p *process) int64 {
 	return 0
 }
 
-// A peer that asks for megabytes of parameters and reads nothing holds the blocks of
-// one write and the room for its own requests, not what it has asked for.
+// A peer that asks for megabytes of parameters and reads nothing holds what one write
+// of the server carries and the room for its own requests, not what it has asked for;
+// nor do many small answers hold more than few large ones.
 func TestBudgetSlowReader(t *testing.T) {
-	const readers = 16
-	b := newBesieged(t, func(cfg *ps.ServerConfig) { cfg.WriteTimeout = 3 * time.Second })
-	before := heapInUse()
-	pull := frame(wire.Header{Kind: wire.Pull, Shard: b.shardOf("large"), Request: 1, Epoch: 1, Count: ps.BlockElems}, nil)
-	var peers []*rawPeer
-	for range readers {
-		p := friend(t, b.server)
-		for range 200 { // 50 MiB of parameters
-			p.write(pull)
+	const readers, bound = 16, 3 << 20
+	for _, most := range []uint32{16, 4096, ps.BlockElems} {
+		t.Run(fmt.Sprint(most, " elements"), func(t *testing.T) {
+			b := newBesieged(t, func(cfg *ps.ServerConfig) { cfg.WriteTimeout = 10 * time.Second })
+			h := b.pullOf("large", most)
+			before := heapInUse()
+			var peers []*rawPeer
+			for range readers {
+				p := friend(t, b.server)
+				go flood(p, frame(h, nil))
+				peers = append(peers, p)
+			}
+			grown := int64(0)
+			tick := time.NewTicker(50 * time.Millisecond)
+			defer tick.Stop()
+			for range 20 {
+				b.undisturbed()
+				grown = max(grown, int64(heapInUse())-int64(before))
+				<-tick.C
+			}
+			t.Logf("%d peers that read nothing: %.2f MiB each", readers, float64(grown)/readers/(1<<20))
+			require.Less(t, grown, int64(readers*bound))
+			for _, p := range peers {
+				_ = p.nc.Close()
+			}
+			b.undisturbed()
+		})
+	}
+}
+
+// flood writes a frame again and again until the connection ends.
+func flood(p *rawPeer, f []byte) {
+	batch := bytes.Repeat(f, 100)
+	for {
+		if _, err := p.nc.Write(batch); err != nil {
+			return
 		}
-		peers = append(peers, p)
 	}
-	grown := int64(0)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for range 20 {
-		b.undisturbed()
-		grown = max(grown, int64(heapInUse())-int64(before))
-		<-tick.C
+}
+
+// pullOf is a request for the first parameters of a layer, which the server answers.
+func (b *besieged) pullOf(layer string, most uint32) wire.Header {
+	b.t.Helper()
+	shards, err := b.admin.Shards(b.ctx)
+	require.NoError(b.t, err)
+	id := b.shardOf(layer)
+	count := uint32(min(shards[id].Range.Elems(), int64(most)))
+	h := wire.Header{Kind: wire.Pull, Shard: id, Request: 1, Epoch: 1, Count: count}
+	p := friend(b.t, b.server)
+	p.write(frame(h, nil))
+	r, values := p.read()
+	require.Zero(b.t, r.Code, "%s", values)
+	require.Len(b.t, values, int(4*count))
+	_ = p.nc.Close()
+	return h
+}
+
+// Many small pulls of several clients at once cost the server no memory for each: its
+// buffers are reused, however many answers gather.
+func TestBudgetManySmallPulls(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector allocates")
 	}
-	t.Logf("%d peers that read nothing: %.2f MiB each", readers, float64(grown)/readers/(1<<20))
-	require.Less(t, grown, int64(readers*(2<<20)))
-	for _, p := range peers {
-		requireCutOff(t, p)
+	const clients, concurrent, rounds = 8, 32, 200
+	settled(t)
+	c := newCluster(t, sgdJob(layer("x", 16)), patient)
+	c.serverOver("s1", "unix")
+	node := c.node("workers")
+	var workers []*ps.Worker
+	for range clients {
+		workers = append(workers, c.workerOn(node, "w"))
 	}
-	b.undisturbed()
+	pulls := func() {
+		parallel(t, clients*concurrent, func(i int) error {
+			x := make([]float32, 16)
+			for range rounds {
+				if err := workers[i%clients].Pull(c.ctx, "x", x); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	pulls()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	pulls()
+	runtime.ReadMemStats(&after)
+	each := float64(after.TotalAlloc-before.TotalAlloc) / (clients * concurrent * rounds)
+	t.Logf("%.1f bytes allocated for each pull of 64", each)
+	require.Less(t, each, 64.0)
 }

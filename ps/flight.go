@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/elasticps/elasticps/internal/stream"
+	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -144,7 +145,10 @@ func (k *call) fail(err error) {
 
 // gather puts a call into the batch, and sends what is in it if it is full.
 func (g *leg) gather(ctx context.Context, k *call) {
-	size := 4 * len(k.values)
+	size := 0
+	if k.header.Kind != wire.Pull {
+		size = 4 * len(k.values)
+	}
 	if g.n == maxBatch || g.bytes+size > batchBytes {
 		g.flush()
 	}

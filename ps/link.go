@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	// maxInFlight bounds the requests of one operation under way, and those on a
-	// connection for large ones, and with them the memory on both ends.
+	// maxInFlight bounds the requests of one operation under way, and maxSlots those on
+	// one connection. A request that waits at the server is in the socket's buffers: it
+	// takes no memory of the server.
 	maxInFlight = 64
+	maxSlots    = 1024
 	// smallBytes is the size up to which requests go over a connection of their own,
-	// so that they never wait behind large ones. It takes maxSmallInFlight of them.
-	smallBytes       = 16 << 10
-	maxSmallInFlight = 1024
+	// so that they never wait behind large ones.
+	smallBytes = 16 << 10
 	// batchBytes bounds what one write to a connection carries, and so how long it
 	// holds the others up.
 	batchBytes = 1 << 20

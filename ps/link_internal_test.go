@@ -435,6 +435,33 @@ func TestLinkStalledAnswer(t *testing.T) {
 	}
 }
 
+// An answer of which a byte comes now and then is no better than one that has stopped.
+func TestLinkTrickle(t *testing.T) {
+	w := newWired(t, 4)
+	w.l.rtt.Store(int64(time.Minute)) // nothing is sent again soon
+	p := w.pull(BlockElems, shard.Float32)
+	answer := answerTo(w.request(), 5)
+	w.say(answer[:wire.HeaderBytes+1])
+	w.taken(p)
+	p.cancel(errMind)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for i := wire.HeaderBytes + 1; ; i++ {
+		select {
+		case <-tick.C:
+			_ = w.peer.Send(answer[i : i+1]) // the other side may have given up
+			continue
+		case <-p.ended:
+		case <-time.After(wiredPatience):
+		}
+		break
+	}
+	p.wait()
+	require.Less(t, p.took, stuckGrace+200*time.Millisecond)
+	require.ErrorIs(t, p.k.err, errStuck)
+	w.idle()
+}
+
 // An answer that has begun and comes in time after the end of the context is received:
 // the caller gets it rather than an error.
 func TestLinkAnswerInTheGrace(t *testing.T) {

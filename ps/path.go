@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/elasticps/elasticps/internal/stream"
+	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -144,7 +145,7 @@ func (c *Client) connect(ctx context.Context, info serverInfo, key linkKey) (*li
 }
 
 func (c *Client) dial(ctx context.Context, info serverInfo, key linkKey, d *dialing) (*link, error) {
-	conn, err := dial(ctx, info, c.cfg.TLS, stream.Config{BufferBytes: frameBuffer})
+	conn, err := dial(ctx, info, c.cfg.TLS, stream.Config{BufferBytes: frameBuffer, ReadAhead: wire.HeaderBytes})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.dials, key)
@@ -155,11 +156,7 @@ func (c *Client) dial(ctx context.Context, info serverInfo, key linkKey, d *dial
 		}
 		return nil, err
 	}
-	inFlight := maxInFlight
-	if key.lane == smallLane {
-		inFlight = maxSmallInFlight
-	}
-	l := newLink(conn, inFlight, c.busy)
+	l := newLink(conn, maxSlots, c.busy)
 	maps.DeleteFunc(c.links, func(_ linkKey, old *link) bool { return old.conn.Err() != nil })
 	c.links[key] = l
 	if c.ctx.Err() != nil {

@@ -8,20 +8,33 @@ import (
 // repliesBytes is the room for the headers and texts of replies that leave together.
 const repliesBytes = 16 << 10
 
+// maxReplyBuffers bounds the values of replies that leave together.
+const maxReplyBuffers = batchBytes / wire.MaxPayload
+
 // replies gathers the answers of a session that leave in one write.
 type replies struct {
 	heads  []byte // headers and texts, in a row; capacity repliesBytes, made at the first use
 	begun  int    // what of heads is in no slice of out yet
 	out    [stream.MaxSlices][]byte
 	n      int       // slices in out
-	values []*buffer // payloads in out
-	bytes  int       // and their size
+	values []*buffer // hold the payloads in out, at most maxReplyBuffers
+	used   int       // elements of the last one
 }
 
-// full reports whether the replies have to be sent before one with n bytes of values.
+// full reports whether the replies have to be sent before one with n values.
 func (r *replies) full(n int) bool {
 	return len(r.heads)+wire.HeaderBytes+maxReplyText > repliesBytes || r.n+3 > len(r.out) ||
-		(n > 0 && r.bytes > 0 && r.bytes+n > batchBytes)
+		(n > 0 && len(r.values) == maxReplyBuffers && r.used+n > BlockElems)
+}
+
+// room returns room for n values, until the replies are sent. They are an answer's from
+// addValues on; before, the next call returns the same.
+func (r *replies) room(n int, free buffers) []float32 {
+	if len(r.values) == 0 || r.used+n > BlockElems {
+		r.values = append(r.values, free.get())
+		r.used = 0
+	}
+	return r.values[len(r.values)-1].values[r.used : r.used+n]
 }
 
 // add adds an answer without values.
@@ -31,16 +44,14 @@ func (r *replies) add(h *wire.Header, text []byte) {
 	r.heads = append(r.heads, text...)
 }
 
-// addValues adds an answer with values. The payload lies in b, which belongs to the
-// replies until they are sent.
-func (r *replies) addValues(h *wire.Header, b *buffer, payload []byte) {
+// addValues adds an answer with values, which travel as payload. Both lie in room.
+func (r *replies) addValues(h *wire.Header, payload []byte) {
 	h.Length, h.PayloadSum = uint32(len(payload)), wire.Sum(payload)
 	r.head(h)
 	r.cut()
 	r.out[r.n] = payload
 	r.n++
-	r.values = append(r.values, b)
-	r.bytes += len(payload)
+	r.used += (len(payload) + 3) / 4
 }
 
 func (r *replies) head(h *wire.Header) {
@@ -79,5 +90,5 @@ func (r *replies) discard(free buffers) {
 		r.values[i] = nil
 	}
 	clear(r.out[:r.n])
-	r.heads, r.values, r.begun, r.n, r.bytes = r.heads[:0], r.values[:0], 0, 0, 0
+	r.heads, r.values, r.begun, r.n, r.used = r.heads[:0], r.values[:0], 0, 0, 0
 }

@@ -146,17 +146,38 @@ func (ses *session) request(h *wire.Header, payload []byte) error {
 	if h.Count > BlockElems || !encodable(t) || (h.Kind != wire.Pull && int64(h.Length) != t.Size()*int64(h.Count)) {
 		return ses.reply(h, outcome{code: codeLength})
 	}
-	s := ses.server
-	var o outcome
 	if h.Kind == wire.Pull {
-		b := s.free.get()
-		if o = s.perform(s.ctx, h, b.floats(h.Count)); o.code == codeOK {
-			return ses.replyValues(h, b)
-		}
-		s.free.put(b)
-	} else {
-		o = s.perform(s.ctx, h, ses.values(h, payload))
+		return ses.pull(h)
 	}
+	return ses.answer(h, ses.server.perform(ses.server.ctx, h, ses.values(h, payload)))
+}
+
+// pull answers a pull: the values are copied to where they are sent from.
+func (ses *session) pull(h *wire.Header) error {
+	n, t := int(h.Count), shard.DType(h.Encoding)
+	if ses.out.full(n) {
+		if err := ses.flush(); err != nil {
+			return err
+		}
+	}
+	room := ses.out.room(n, ses.server.free)
+	values := room
+	if t != shard.Float32 {
+		values = ses.scratch().floats(h.Count)
+	}
+	o := ses.server.perform(ses.server.ctx, h, values)
+	if o.code != codeOK {
+		return ses.answer(h, o)
+	}
+	r, _ := replyTo(h, outcome{})
+	r.Epoch, r.Offset, r.Count, r.Encoding = h.Epoch, h.Offset, h.Count, h.Encoding
+	ses.out.addValues(&r, encode(wire.Bytes(room), values, t))
+	return nil
+}
+
+// answer answers a request without values, now or when its shard is not frozen any more.
+func (ses *session) answer(h *wire.Header, o outcome) error {
+	s := ses.server
 	if o.code == codeRetry && o.wait != nil && s.parked.Add(1) <= maxParked {
 		parked := *h
 		s.spawn(func() { ses.park(parked, o) })
@@ -191,26 +212,6 @@ func (ses *session) reply(h *wire.Header, o outcome) error {
 	}
 	r, text := replyTo(h, o)
 	ses.out.add(&r, text)
-	return nil
-}
-
-// replyValues answers a pull with the values in b.
-func (ses *session) replyValues(h *wire.Header, b *buffer) error {
-	if ses.out.full(4 * int(h.Count)) {
-		if err := ses.flush(); err != nil {
-			ses.server.free.put(b)
-			return err
-		}
-	}
-	r, _ := replyTo(h, outcome{})
-	r.Epoch, r.Offset, r.Count, r.Encoding = h.Epoch, h.Offset, h.Count, h.Encoding
-	if t := shard.DType(h.Encoding); t == shard.Float32 {
-		ses.out.addValues(&r, b, wire.Bytes(b.floats(h.Count)))
-	} else {
-		encoded := ses.server.free.get()
-		ses.out.addValues(&r, encoded, encode(encoded.bytes(wire.MaxPayload), b.floats(h.Count), t))
-		ses.server.free.put(b)
-	}
 	return nil
 }
 

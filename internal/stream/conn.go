@@ -14,6 +14,7 @@ var ErrClosed = errors.New("stream: connection closed")
 // Config has the limits of a Conn. The zero value has the defaults.
 type Config struct {
 	BufferBytes     int           // largest read buffer, the bound of Next; default 64 KiB
+	ReadAhead       int           // bytes behind a large Read that come along with it, such as the next header; default 0
 	MaxPendingBytes int           // bytes of small sends that may wait behind the write in progress; default 1 MiB
 	WriteTimeout    time.Duration // longest time one write may take, and so the bound of Send; default 10 s
 }
@@ -57,6 +58,7 @@ type Conn struct {
 	write sync.Mutex
 	iov   [MaxSlices + 1][]byte
 	vec   net.Buffers
+	group []*large // of the write in progress
 
 	mu        sync.Mutex
 	space     sync.Cond // signalled when pending was taken, and at the end
@@ -65,7 +67,9 @@ type Conn struct {
 	roomy     int       // batches in a row that used little of a large buffer
 	writing   bool      // a write is in progress; it looks at pending when it ends
 	gathering bool      // a caller lets others add to pending before it writes
-	queued    int       // large sends on their way to the write side; the next takes pending along
+	leading   bool      // a large send is on its way to the write side; it takes pending along
+	big       []*large  // large sends that wait for a write, in order
+	idle      []*large  // and those to be used again
 	lastSend  time.Time // end of the last small send
 	err       error
 
@@ -74,6 +78,7 @@ type Conn struct {
 
 	buf        []byte // read buffer, at most BufferBytes; unread input is buf[begin:end]
 	begin, end int
+	socket     *socket // nil if nc is none
 }
 
 // New wraps nc, which belongs to the Conn from then on. It starts one goroutine,
@@ -89,6 +94,7 @@ func New(nc net.Conn, cfg Config) *Conn {
 		buf:    make([]byte, min(cfg.BufferBytes, firstBuffer)),
 	}
 	c.layer, _ = nc.(layered)
+	c.socket = newSocket(nc)
 	c.space.L = &c.mu
 	switch nc := nc.(type) {
 	case *net.TCPConn:

@@ -23,7 +23,7 @@ func (c *Conn) Next(n int) ([]byte, error) {
 	}
 	for c.end-c.begin < n {
 		c.makeRoom(n)
-		m, err := c.nc.Read(c.buf[c.end:])
+		m, err := c.readSome(n-(c.end-c.begin), c.buf[c.end:], nil)
 		c.end += m
 		if err != nil && c.end-c.begin < n {
 			return nil, c.readError(err, c.end-c.begin)
@@ -80,18 +80,28 @@ func (c *Conn) Read(dst []byte) (int, error) {
 		// comes along in the same system call.
 		var err error
 		if rest := dst[n:]; len(rest) < min(bigSend, len(c.buf)) {
-			c.end, err = c.nc.Read(c.buf)
+			c.end, err = c.readSome(len(rest), c.buf, nil)
 			if c.end >= len(rest) {
 				err = nil // as in Next: it comes again
 			}
 		} else {
-			k, err = c.nc.Read(rest)
-			n += k
+			k, err = c.readSome(len(rest), rest, c.buf[:min(c.cfg.ReadAhead, len(c.buf))])
+			c.end = max(k-len(rest), 0)
+			n += min(k, len(rest))
 		}
 		if err != nil && n < len(dst) {
 			return n, c.readError(err, n+c.end)
 		}
 	}
+}
+
+// readSome reads into a, and what is more into b if it can. need is how much the caller
+// waits for.
+func (c *Conn) readSome(need int, a, b []byte) (int, error) {
+	if c.socket != nil {
+		return c.socket.read(need, a, b)
+	}
+	return c.nc.Read(a)
 }
 
 // readError closes the connection after a read failed with got bytes of the wanted

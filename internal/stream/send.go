@@ -21,6 +21,9 @@ const (
 	// gatherBytes is a batch so large that a system call of its own no longer counts.
 	// A caller that finds as much writes it: the flusher lacks a processor, it seems.
 	gatherBytes = 64 << 10
+	// groupBytes bounds the large sends that leave in one write, unless a single one is
+	// larger, and so how long the others wait.
+	groupBytes = 1 << 20
 	// headBytes is the size up to which the leading slices of a large send are copied
 	// behind the pending batch. It saves a system call where the connection cannot
 	// gather, such as TLS.
@@ -48,7 +51,7 @@ func (c *Conn) Send(bufs ...[]byte) error {
 		return c.Err()
 	}
 	if size >= bigSend || size > c.cfg.MaxPendingBytes {
-		return c.sendBig(bufs)
+		return c.sendBig(bufs, size)
 	}
 	return c.sendSmall(bufs, size)
 }
@@ -74,7 +77,7 @@ func (c *Conn) Gather(bufs ...[]byte) error {
 	runtime.Gosched()
 	c.mu.Lock()
 	c.gathering = false
-	if len(c.pending) == 0 || c.writing || c.queued > 0 {
+	if len(c.pending) == 0 || c.writing || c.leading {
 		defer c.mu.Unlock() // it was written, or will be
 		return c.err
 	}
@@ -95,7 +98,7 @@ func (c *Conn) enqueue(bufs [][]byte, size int) (alone bool, err error) {
 	for _, b := range bufs {
 		c.pending = append(c.pending, b...)
 	}
-	return !c.writing && c.queued == 0, nil
+	return !c.writing && !c.leading, nil
 }
 
 func (c *Conn) sendSmall(bufs [][]byte, size int) error {
@@ -126,36 +129,120 @@ func (c *Conn) writePending(now time.Time) error {
 	}
 	batch := c.take()
 	c.mu.Unlock()
-	err := c.writeBatch(batch, nil, now)
+	err := c.writeBatch(batch, 1, now)
 	c.release(batch)
 	return err
 }
 
-func (c *Conn) sendBig(bufs [][]byte) error {
+// large is a large send that waits for its write.
+type large struct {
+	bufs [][]byte
+	size int
+	done bool // written, or failed
+	err  error
+	wake chan struct{} // capacity 1: has a value when the state may have changed
+}
+
+// sendBig queues a large send. Whoever finds nobody else at it leads: it writes what is
+// at the head of the queue, as much as one write may carry, until its own is written.
+func (c *Conn) sendBig(bufs [][]byte, size int) error {
 	c.mu.Lock()
-	c.queued++
+	defer c.mu.Unlock()
+	s := c.newBig(bufs, size)
+	c.big = append(c.big, s)
+	for !s.done {
+		if !c.leading {
+			c.leading = true
+			c.lead()
+			continue
+		}
+		c.mu.Unlock()
+		<-s.wake
+		c.mu.Lock()
+	}
+	err := s.err
+	select { // it was looked at before it was woken
+	case <-s.wake:
+	default:
+	}
+	clear(s.bufs)
+	c.idle = append(c.idle, s)
+	return err
+}
+
+// newBig returns a send from those that were used before. The caller holds mu.
+func (c *Conn) newBig(bufs [][]byte, size int) *large {
+	if n := len(c.idle); n > 0 {
+		s := c.idle[n-1]
+		c.idle = c.idle[:n-1]
+		s.bufs, s.size, s.done, s.err = append(s.bufs[:0], bufs...), size, false, nil
+		return s
+	}
+	return &large{bufs: append(make([][]byte, 0, len(bufs)), bufs...), size: size, wake: make(chan struct{}, 1)}
+}
+
+// notify wakes whoever waits for a send.
+func (s *large) notify() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// lead writes the large sends at the head of the queue and wakes their callers, and the
+// first of those that are left: it leads the next write if nobody does before. The caller
+// holds mu, and has set leading.
+func (c *Conn) lead() {
 	c.mu.Unlock()
 	c.write.Lock()
 	c.mu.Lock()
-	c.queued--
-	return c.writeOut(bufs)
+	n, slices, size := 0, 0, 0
+	for _, s := range c.big {
+		if n > 0 && (slices+len(s.bufs) > MaxSlices || size+s.size > groupBytes) {
+			break
+		}
+		n, slices, size = n+1, slices+len(s.bufs), size+s.size
+	}
+	c.group = append(c.group[:0], c.big[:n]...)
+	c.big = append(c.big[:0], c.big[n:]...)
+	err := c.writeOut(c.group)
+	c.mu.Lock()
+	for i, s := range c.group {
+		s.done, s.err = true, err
+		s.notify()
+		c.group[i] = nil
+	}
+	c.leading = false
+	switch {
+	case len(c.big) > 0:
+		c.big[0].notify()
+	case len(c.pending) > 0:
+		c.wakeFlusher()
+	}
 }
 
-// writeOut writes what is pending, then bufs, and gives up the write side. The
-// caller holds write and mu; neither is held at the end.
-func (c *Conn) writeOut(bufs [][]byte) error {
-	if c.err != nil || len(bufs) == 0 && len(c.pending) == 0 {
+// writeOut writes what is pending, then a group of large sends, and gives up the write
+// side. The caller holds write and mu; neither is held at the end.
+func (c *Conn) writeOut(group []*large) error {
+	if c.err != nil || len(group) == 0 && len(c.pending) == 0 {
 		defer c.mu.Unlock()
 		c.write.Unlock()
 		return c.err
 	}
-	for len(bufs) > 0 && len(bufs[0]) <= headBytes {
-		c.pending = append(c.pending, bufs[0]...)
-		bufs = bufs[1:]
+	n := 1 // the batch comes first
+	for i, s := range group {
+		for j, b := range s.bufs {
+			if i == 0 && n == 1 && j < len(s.bufs)-1 && len(b) <= headBytes {
+				c.pending = append(c.pending, b...)
+			} else if len(b) > 0 {
+				c.iov[n] = b
+				n++
+			}
+		}
 	}
 	batch := c.take()
 	c.mu.Unlock()
-	err := c.writeBatch(batch, bufs, time.Now())
+	err := c.writeBatch(batch, n, time.Now())
 	c.release(batch)
 	return err
 }
@@ -170,23 +257,20 @@ func (c *Conn) take() []byte {
 	return batch
 }
 
-// writeBatch writes batch and then tail. The caller holds write, not mu.
-func (c *Conn) writeBatch(batch []byte, tail [][]byte, now time.Time) error {
+// writeBatch writes batch and then iov[1:n]. The caller holds write, not mu.
+func (c *Conn) writeBatch(batch []byte, n int, now time.Time) error {
 	_ = c.nc.SetWriteDeadline(now.Add(c.cfg.WriteTimeout)) // a broken connection shows in the write
 	var err error
-	if len(tail) == 0 {
+	if n == 1 {
 		_, err = c.nc.Write(batch)
 	} else {
-		n := 0
-		for _, b := range append(append(c.iov[:0], batch), tail...) {
-			if len(b) > 0 {
-				c.iov[n] = b
-				n++
-			}
-		}
+		c.iov[0] = batch
 		c.vec = c.iov[:n]
+		if len(batch) == 0 {
+			c.vec = c.iov[1:n]
+		}
 		_, err = c.vec.WriteTo(c.nc)
-		clear(c.iov[:]) // the slices are the caller's again
+		clear(c.iov[:n]) // the slices are the callers' again
 	}
 	if err != nil {
 		return c.CloseWithError(fmt.Errorf("stream: write to %v: %w", c.nc.RemoteAddr(), err))
@@ -205,7 +289,7 @@ func (c *Conn) release(batch []byte) {
 	c.recycle(batch)
 	c.writing = false
 	c.lastSend = end
-	rest := len(c.pending) > 0 && c.queued == 0
+	rest := len(c.pending) > 0 && !c.leading
 	c.write.Unlock()
 	c.mu.Unlock()
 	if rest {

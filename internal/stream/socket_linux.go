@@ -1,0 +1,96 @@
+package stream
+
+import (
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"unsafe"
+)
+
+// socket reads from a kernel socket in ways that net.Conn has no call for: into two
+// slices at once, and woken only when as much is there as the reader needs. A wake costs
+// as much as tens of kilobytes.
+type socket struct {
+	raw     syscall.RawConn
+	patient bool // the kernel knows SO_RCVLOWAT for it
+
+	// of the read under way
+	try  func(fd uintptr) bool
+	vec  [2]syscall.Iovec
+	need int
+	n    int
+	err  error
+
+	wake int // bytes that wake the reader
+}
+
+// maxWake bounds how much the kernel gathers before it wakes the reader: beyond it,
+// reading and sending would not overlap.
+const maxWake = 256 << 10
+
+func newSocket(nc net.Conn) *socket {
+	s := &socket{wake: 1}
+	var err error
+	switch nc := nc.(type) {
+	case *net.TCPConn:
+		s.raw, err = nc.SyscallConn()
+		s.patient = true
+	case *net.UnixConn:
+		s.raw, err = nc.SyscallConn()
+	default:
+		return nil
+	}
+	if err != nil {
+		return nil
+	}
+	s.try = s.readOnce
+	return s
+}
+
+// read reads into a and, what is more, into b. It blocks until there is something; need
+// says how much the caller is waiting for.
+func (s *socket) read(need int, a, b []byte) (int, error) {
+	s.need, s.n, s.err = need, 0, nil
+	s.vec[0] = syscall.Iovec{Base: unsafe.SliceData(a)}
+	s.vec[0].SetLen(len(a))
+	s.vec[1] = syscall.Iovec{Base: unsafe.SliceData(b)}
+	s.vec[1].SetLen(len(b))
+	err := s.raw.Read(s.try)
+	s.vec = [2]syscall.Iovec{} // the slices are the caller's again
+	if err == nil {
+		err = s.err
+	}
+	return s.n, err
+}
+
+// readOnce reads without blocking. It reports false when there is nothing.
+func (s *socket) readOnce(fd uintptr) bool {
+	for {
+		n, _, errno := syscall.Syscall(syscall.SYS_READV, fd, uintptr(unsafe.Pointer(&s.vec)), uintptr(len(s.vec)))
+		switch {
+		case errno == syscall.EINTR:
+		case errno == syscall.EAGAIN:
+			s.await(int(fd))
+			return false
+		case errno != 0:
+			s.err = os.NewSyscallError("readv", errno)
+			return true
+		case n == 0:
+			s.err = io.EOF
+			return true
+		default:
+			s.n = int(n)
+			return true
+		}
+	}
+}
+
+// await tells the kernel what wakes the reader. It wakes it at once if as much has come
+// meanwhile.
+func (s *socket) await(fd int) {
+	wake := min(s.need, maxWake)
+	if s.patient && wake != s.wake && syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_RCVLOWAT, wake) == nil {
+		s.wake = wake
+	}
+}

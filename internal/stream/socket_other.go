@@ -1,0 +1,12 @@
+//go:build !linux
+
+package stream
+
+import "net"
+
+// socket is a kernel socket that can do more than a net.Conn; there is none here.
+type socket struct{}
+
+func newSocket(net.Conn) *socket { return nil }
+
+func (*socket) read(int, []byte, []byte) (int, error) { panic("stream: no socket") }
