@@ -12,9 +12,15 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// followQueue bounds the frames that wait for the follower's connection. When it
-// is full, pushes to blocks already sent wait: back-pressure instead of memory.
-const followQueue = 32
+// followQueue bounds the frames that wait for the follower's connection, and so how long
+// a freeze lasts. When it is full, pushes to blocks already sent wait: back-pressure
+// instead of memory. Blocks take at most blockQueue of it, so that a push need not wait
+// because a large shard is being sent.
+const (
+	followQueue = blockQueue + updateQueue
+	blockQueue  = 6 // at least the frames of one block
+	updateQueue = 10
+)
 
 // sealRoom is kept free in the queue so that sealing never waits under the lock.
 const sealRoom = maxSealBytes/wire.MaxPayload + 2
@@ -42,7 +48,7 @@ type followerStream struct {
 
 	// guarded by r.mu
 	sent   int    // blocks queued
-	wanted int    // room that the stream itself waits for; requests leave it
+	queued [2]int // frames on their way: of updates, of blocks
 	frames uint64 // frames queued; each carries its number
 	err    error  // why it ended
 }
@@ -52,8 +58,15 @@ type followerStream struct {
 type streamFrame struct {
 	header  wire.Header
 	payload *buffer
+	kind    int // index of queued
 	mark    chan struct{}
 }
+
+// Kinds of frames in the queue.
+const (
+	ofUpdate = iota
+	ofBlock
+)
 
 // follow streams the shard over conn and returns when the follower is a live copy,
 // a few messages behind. conn belongs to the stream, also after an error.
@@ -88,12 +101,10 @@ func (r *replica) follow(ctx context.Context, conn *stream.Conn, order shard.Eff
 	return f.drained()
 }
 
-// wait blocks until the queue has room for n frames. The caller holds r.mu. The
-// error is why the stream ended.
+// wait blocks until the queue has room for n frames of a block. The caller holds r.mu.
+// The error is why the stream ended.
 func (f *followerStream) wait(n int) error {
-	f.wanted += n
-	defer func() { f.wanted -= n }()
-	for f.err == nil && len(f.queue)+n > followQueue {
+	for f.err == nil && f.queued[ofBlock] > 0 && f.queued[ofBlock]+n > blockQueue {
 		f.r.room.Wait()
 	}
 	return f.err
@@ -110,10 +121,10 @@ func (f *followerStream) queueBlock(b int) error {
 	lo, hi := r.bounds(b)
 	meta := f.free.get()
 	r.blocks[b].encode(meta.bytes(blockMetaBytes))
-	f.enqueue(wire.Header{Kind: wire.BlockMeta, Offset: uint64(lo), Length: blockMetaBytes}, meta)
+	h := wire.Header{Kind: wire.BlockMeta, Offset: uint64(lo), Length: blockMetaBytes, PayloadSum: wire.Sum(meta.bytes(blockMetaBytes))}
+	f.enqueue(ofBlock, h, meta)
 	section := func(number uint8, x []float32) {
-		h := wire.Header{Kind: wire.Block, Code: number, Offset: uint64(lo), Count: uint32(len(x)), Length: 4 * uint32(len(x))}
-		f.enqueue(h, f.copied(x))
+		f.enqueueValues(ofBlock, wire.Header{Kind: wire.Block, Code: number, Offset: uint64(lo), Count: uint32(len(x))}, x)
 	}
 	section(0, r.weights[lo:hi])
 	for i, s := range r.slots {
@@ -126,18 +137,26 @@ func (f *followerStream) queueBlock(b int) error {
 	return nil
 }
 
-func (f *followerStream) copied(x []float32) *buffer {
+// enqueueValues queues a frame with a copy of x.
+func (f *followerStream) enqueueValues(kind int, h wire.Header, x []float32) {
 	b := f.free.get()
-	copy(b.values[:], x)
-	return b
+	h.Length = 4 * uint32(len(x))
+	h.PayloadSum = wire.Copy(b.bytes(int(h.Length)), wire.Bytes(x))
+	f.enqueue(kind, h, b)
 }
 
-// enqueue is called under r.mu after room was checked, so it never blocks.
-func (f *followerStream) enqueue(h wire.Header, payload *buffer) {
+// enqueue is called under r.mu after room was checked, so it never blocks. The payload's
+// checksum is in h.
+func (f *followerStream) enqueue(kind int, h wire.Header, payload *buffer) {
 	f.frames++
 	h.Request, h.Shard = f.frames, uint32(f.r.spec.ID)
+	f.put(streamFrame{header: h, payload: payload, kind: kind})
+}
+
+func (f *followerStream) put(frame streamFrame) {
+	f.queued[frame.kind]++
 	select {
-	case f.queue <- streamFrame{header: h, payload: payload}:
+	case f.queue <- frame:
 	default:
 		invariant.Check(false, "I7: follower queue of %d frames overflows", cap(f.queue))
 	}
@@ -147,7 +166,7 @@ func (f *followerStream) enqueue(h wire.Header, payload *buffer) {
 // caller holds mu.
 func (r *replica) followerFull(offset uint64) bool {
 	f := r.follower
-	return f != nil && int(offset/BlockElems) < f.sent && len(f.queue)+f.wanted >= followQueue
+	return f != nil && int(offset/BlockElems) < f.sent && f.queued[ofUpdate] >= updateQueue
 }
 
 // waitRoom waits for a change of the follower's queue. It reports false when ctx has
@@ -173,8 +192,8 @@ func (r *replica) forward(h *wire.Header, values []float32) {
 		return
 	}
 	fwd := *h
-	fwd.Kind, fwd.Code, fwd.Encoding, fwd.Length = wire.Forward, uint8(h.Kind), 0, 4*uint32(len(values))
-	f.enqueue(fwd, f.copied(values))
+	fwd.Kind, fwd.Code, fwd.Encoding = wire.Forward, uint8(h.Kind), 0
+	f.enqueueValues(ofUpdate, fwd, values)
 }
 
 // drained waits until all that is queued has been written.
@@ -183,7 +202,7 @@ func (f *followerStream) drained() error {
 	f.r.mu.Lock()
 	err := f.wait(1)
 	if err == nil {
-		f.queue <- streamFrame{mark: mark}
+		f.put(streamFrame{mark: mark, kind: ofBlock})
 	}
 	f.r.mu.Unlock()
 	if err != nil {
@@ -241,38 +260,65 @@ func (f *followerStream) seal() {
 			h.Code = 1
 		}
 		b := f.free.get()
-		copy(b.bytes(n), rest)
-		f.enqueue(h, b)
+		h.PayloadSum = wire.Copy(b.bytes(n), rest)
+		f.enqueue(ofUpdate, h, b)
 		rest = rest[n:]
 	}
 }
 
+// maxFollowBatch is how many frames of a follower stream leave in one write.
+const maxFollowBatch = batchBytes / wire.MaxPayload
+
 // send writes the queue to the connection.
 func (f *followerStream) send() {
-	var header [wire.HeaderBytes]byte
+	var batch [maxFollowBatch]streamFrame
+	var headers [maxFollowBatch][wire.HeaderBytes]byte
 	for {
+		n := 0
 		select {
 		case <-f.stop:
 			return
-		case frame := <-f.queue:
-			if frame.mark != nil {
-				close(frame.mark)
-				break
-			}
-			payload := frame.payload.bytes(int(frame.header.Length))
-			frame.header.PayloadSum = wire.Sum(payload)
-			frame.header.Encode(header[:])
-			err := f.conn.Send(header[:], payload)
-			f.free.put(frame.payload)
-			if err != nil {
-				f.end(err)
-				return
+		case batch[0] = <-f.queue:
+			n = 1
+		}
+		for more := true; more && n < len(batch); {
+			select {
+			case batch[n] = <-f.queue:
+				n++
+			default:
+				more = false
 			}
 		}
-		f.r.mu.Lock()
-		f.r.room.Broadcast()
-		f.r.mu.Unlock()
+		if err := f.write(batch[:n], &headers); err != nil {
+			f.end(err)
+			return
+		}
 	}
+}
+
+// write writes frames, and says so to those who wait for room.
+func (f *followerStream) write(batch []streamFrame, headers *[maxFollowBatch][wire.HeaderBytes]byte) error {
+	var iov [2 * maxFollowBatch][]byte
+	bufs := iov[:0]
+	for i, frame := range batch {
+		if frame.mark == nil {
+			frame.header.Encode(headers[i][:])
+			bufs = append(bufs, headers[i][:], frame.payload.bytes(int(frame.header.Length)))
+		}
+	}
+	err := f.conn.Send(bufs...)
+	f.r.mu.Lock()
+	defer f.r.mu.Unlock()
+	for i, frame := range batch {
+		f.queued[frame.kind]--
+		if frame.mark != nil {
+			close(frame.mark)
+		}
+		f.free.put(frame.payload)
+		batch[i] = streamFrame{}
+	}
+	f.r.room.Broadcast()
+	return err
 }
 
 // receive waits for the follower's confirmation of the seal.

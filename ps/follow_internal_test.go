@@ -58,8 +58,11 @@ func TestPushesDoNotStarveTheBlocks(t *testing.T) {
 		r := servingReplica(t, 2)
 		f := &followerStream{r: r, free: make(buffers, 8), queue: make(chan streamFrame, followQueue+sealRoom), sent: 1}
 		r.follower = f
-		for range followQueue {
-			f.queue <- streamFrame{}
+		for range blockQueue {
+			f.put(streamFrame{kind: ofBlock})
+		}
+		for range updateQueue {
+			f.put(streamFrame{kind: ofUpdate})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		for w := range uint64(8) {
@@ -72,8 +75,9 @@ func TestPushesDoNotStarveTheBlocks(t *testing.T) {
 		go func() { _ = f.queueBlock(1) }()
 		for range 10 {
 			synctest.Wait() // all wait for room
-			<-f.queue
+			frame := <-f.queue
 			r.mu.Lock()
+			f.queued[frame.kind]--
 			r.room.Broadcast()
 			r.mu.Unlock()
 		}

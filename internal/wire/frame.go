@@ -83,6 +83,9 @@ func Sum(parts ...[]byte) uint32 {
 // Extend returns the checksum of what sum covers followed by part.
 func Extend(sum uint32, part []byte) uint32 { return kernel.CRC32C(sum, part) }
 
+// Copy copies src to dst, which is as long, and returns the checksum.
+func Copy(dst, src []byte) uint32 { return kernel.CopyCRC32C(0, dst, src) }
+
 // Encode writes h to dst, which has room for HeaderBytes.
 func (h *Header) Encode(dst []byte) {
 	_ = dst[HeaderBytes-1]
