@@ -113,8 +113,12 @@ func wired(name string, as shard.DType, n int) shard.Layer {
 // T22: a push of 64 MB as two bytes an element takes at most 0.51 of the bytes, and on
 // a link of limited bandwidth no more time.
 func TestT22HalfTheBytes(t *testing.T) {
-	const n, repeats = 16 << 20, 3
+	const repeats = 3
 	settled(t)
+	n := 16 << 20
+	if underRace { // which makes the conversion cost more than the link
+		n = 1 << 20
+	}
 	job := sgdJob(layer("float32", n), wired("float16", shard.Float16, n), wired("bfloat16", shard.BFloat16, n))
 	c := newCluster(t, job, patient)
 	m := &meter{rate: 400e6}
@@ -138,7 +142,9 @@ func TestT22HalfTheBytes(t *testing.T) {
 		t.Logf("%s: bytes %.4f, time %.2f of float32 (%v of %v)", name, float64(bytes[name])/float64(bytes["float32"]),
 			float64(best(name))/float64(best("float32")), best(name), best("float32"))
 		require.LessOrEqual(t, float64(bytes[name]), 0.51*float64(bytes["float32"]))
-		require.LessOrEqual(t, best(name), best("float32"))
+		if !underRace {
+			require.LessOrEqual(t, best(name), best("float32"))
+		}
 	}
 	require.Greater(t, bytes["float32"], int64(4*n))
 	got := make([]float32, n)

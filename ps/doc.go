@@ -42,6 +42,10 @@
 // slice and a pull fills it directly; between processes they travel as frames of
 // internal/wire over a unix socket on the same machine, else over TCP.
 //
+// Requests of at most 16 KiB have a connection of their own to each server; larger ones
+// share ClientConfig.Streams others. Requests under way at the same time are gathered
+// into few system calls; one alone is sent at once.
+//
 // # Errors
 //
 // Sentinels such as [ErrUnknownLayer] and [ErrUnavailable] say what kind of failure
@@ -50,10 +54,11 @@
 //
 // # Limits
 //
-// A worker has at most shard.WindowSize pushes to one shard outstanding and at most
-// 64 requests on one connection under way; a connection buffers at most one frame
-// of 1 MiB; a follower stream queues at most 32 frames. Not covered yet: replicas,
-// checkpoints, sparse tables.
+// A worker has at most shard.WindowSize pushes to one shard outstanding. One operation
+// has at most 64 frames of 256 KiB under way, one connection 1024. A server holds for each
+// connection at most 512 KiB of input and 1 MiB of replies, and stops reading from a
+// client that does not take its replies; a follower stream queues at most 16 frames. Not
+// covered yet: replicas, checkpoints, sparse tables.
 //
 // # References
 //

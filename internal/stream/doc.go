@@ -12,15 +12,19 @@
 // A [Conn] wraps a net.Conn (TCP, unix socket, TLS, net.Pipe). Small sends are
 // gathered: a lone one is written by its caller at once, so that it waits for
 // nothing; those of a busy connection are only appended, and one flusher writes all
-// that gathered in a single system call. Large sends go out by scatter-gather
-// straight from the caller's slices. In steady state neither side allocates.
+// that gathered in a single system call. [Conn.Gather] is for one of many callers: the
+// first lets the others add theirs before it writes. Large sends go out by scatter-gather
+// straight from the callers' slices, those that wait at the same time together, up to
+// 1 MiB. On Linux a read fills the caller's slice and the buffer behind it with one
+// system call, and TCP wakes the reader only when what it needs is there. In steady
+// state neither side allocates.
 //
 // # Concurrency and order
 //
-// Send, Flush and closing are for any goroutine, reading is for one. Each Send is
-// atomic: its bytes are never interleaved with those of another, and sends of one
-// goroutine, small or large, leave in call order. A sender that has waited for the
-// socket for a millisecond goes before those that come later.
+// Send, Gather, Flush and closing are for any goroutine, reading is for one at a time.
+// Each Send is atomic: its bytes are never interleaved with those of another, and sends
+// of one goroutine, small or large, leave in call order. Large sends of different
+// goroutines leave in the order in which they came.
 //
 // # Errors
 //
