@@ -94,6 +94,7 @@ type Client struct {
 	clock       atomic.Uint32
 	calls       sync.Pool
 	operations  sync.Pool
+	deadlines   deadlines
 	busy        *busy
 	stats       clientStats
 
@@ -122,6 +123,7 @@ func dialJob(ctx context.Context, cfg ClientConfig, observer bool) (*Client, err
 	}
 	c.calls.New = func() any { return new(call) }
 	c.operations.New = func() any { return &operation{c: c} }
+	c.deadlines.timeout = c.cfg.Timeout
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	go c.watch()
 	if err := c.start(ctx); err != nil {
@@ -199,6 +201,7 @@ func (c *Client) leave(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	c.stop(ErrClosed)
+	c.deadlines.close(ErrClosed)
 	for _, l := range c.links {
 		_ = l.conn.Close() // its reader ends
 	}

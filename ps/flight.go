@@ -147,7 +147,7 @@ func (k *call) fail(err error) {
 func (g *leg) gather(ctx context.Context, k *call) {
 	size := 0
 	if k.header.Kind != wire.Pull {
-		size = 4 * len(k.values)
+		size = int(shard.DType(k.header.Encoding).Size()) * len(k.values)
 	}
 	if g.n == maxBatch || g.bytes+size > batchBytes {
 		g.flush()

@@ -244,11 +244,7 @@ func (l *link) send(calls []*call) {
 	err := l.register(calls)
 	if err == nil {
 		l.busy.notice()
-		if int(l.calls.Load()) > len(calls)+gatherOver {
-			err = l.conn.Gather(bufs...)
-		} else {
-			err = l.conn.Send(bufs...)
-		}
+		err = l.write(calls, bufs)
 	}
 	l.sending.Add(-1)
 	l.written.Add(1)
@@ -260,6 +256,19 @@ func (l *link) send(calls []*call) {
 	for _, c := range calls {
 		c.sent.Store(sent)
 	}
+}
+
+func (l *link) write(calls []*call, bufs [][]byte) error {
+	others, first := int(l.calls.Load())-len(calls), calls[0]
+	switch {
+	case others > 0 && first.header.Kind == wire.Pull && 4*len(first.values) > smallBytes:
+		// The server may be busy writing answers, and read nothing until they are taken:
+		// by this caller, perhaps.
+		return l.conn.Post(bufs...)
+	case others > gatherOver:
+		return l.conn.Gather(bufs...)
+	}
+	return l.conn.Send(bufs...)
 }
 
 // register puts calls into their slots, also after the connection has ended.
@@ -298,7 +307,7 @@ func (l *link) encodeRoom(calls []*call) []byte {
 		case room := <-l.rooms:
 			return room
 		default:
-			return make([]byte, batchBytes/2)
+			return make([]byte, batchBytes)
 		}
 	}
 	return nil

@@ -100,7 +100,7 @@ func (c *Client) operate(ctx context.Context, kind wire.Kind, layer int, begin i
 	if err := c.ctx.Err(); err != nil {
 		return fmt.Errorf("%w: client %q", ErrClosed, c.cfg.Name)
 	}
-	ctx, cancel := bounded(ctx, c.cfg.Timeout)
+	ctx, cancel := c.deadlines.of(ctx)
 	defer cancel()
 	if err := c.prepare(ctx, kind); err != nil {
 		return err

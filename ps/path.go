@@ -36,7 +36,13 @@ type path struct {
 type lanes [2]atomic.Pointer[path]
 
 func (p *path) usable(version uint64) bool {
-	return p != nil && p.version == version && (p.server != nil || !p.link.down.Load())
+	switch {
+	case p == nil || p.version != version:
+		return false
+	case p.server != nil:
+		return p.server.ctx.Err() == nil
+	}
+	return !p.link.down.Load()
 }
 
 // aim finds out where a call goes: to a server in this process, or over a connection.

@@ -56,6 +56,22 @@ func (c *Conn) Send(bufs ...[]byte) error {
 	return c.sendSmall(bufs, size)
 }
 
+// Post is Send for a caller that must not wait for the peer to read: the flusher writes.
+// It blocks only while MaxPendingBytes are waiting.
+func (c *Conn) Post(bufs ...[]byte) error {
+	size := 0
+	for _, b := range bufs {
+		size += len(b)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	alone, err := c.enqueue(bufs, size)
+	if alone && err == nil {
+		c.wakeFlusher()
+	}
+	return err
+}
+
 // Gather is Send for one of many callers at work: before it writes, it lets those that
 // are ready add theirs.
 func (c *Conn) Gather(bufs ...[]byte) error {

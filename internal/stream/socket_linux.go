@@ -25,9 +25,12 @@ type socket struct {
 	wake int // bytes that wake the reader
 }
 
-// maxWake bounds how much the kernel gathers before it wakes the reader: beyond it,
-// reading and sending would not overlap.
-const maxWake = 256 << 10
+// A reader that needs minWake bytes or more is woken when they are there, or maxWake:
+// beyond it, reading and sending would not overlap.
+const (
+	minWake = 16 << 10
+	maxWake = 256 << 10
+)
 
 func newSocket(nc net.Conn) *socket {
 	s := &socket{wake: 1}
@@ -89,7 +92,10 @@ func (s *socket) readOnce(fd uintptr) bool {
 // await tells the kernel what wakes the reader. It wakes it at once if as much has come
 // meanwhile.
 func (s *socket) await(fd int) {
-	wake := min(s.need, maxWake)
+	wake := 1
+	if s.need >= minWake {
+		wake = min(s.need, maxWake)
+	}
 	if s.patient && wake != s.wake && syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_RCVLOWAT, wake) == nil {
 		s.wake = wake
 	}
