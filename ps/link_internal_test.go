@@ -108,7 +108,8 @@ func (w *wired) pull(n int, as shard.DType) *pulled {
 
 // newPull is a call that is not under way yet.
 func (w *wired) newPull(ctx context.Context, n int, as shard.DType) *call {
-	k := &call{server: &serverInfo{},
+	k := &call{
+		server: &serverInfo{},
 		header: wire.Header{Kind: wire.Pull, Count: uint32(n), Encoding: uint8(as)}, values: make([]float32, n),
 		ctx: ctx, leg: &leg{link: w.l, wake: make(chan struct{}, 1)},
 	}
