@@ -14,7 +14,7 @@ import (
 // belongs to, before the connection is given up.
 const stuckGrace = time.Second
 
-var errStuck = fmt.Errorf("%w: it stopped in the middle of a transfer", ErrUnavailable)
+var errStuck = fmt.Errorf("%w: a transfer stopped for more than %v", ErrUnavailable, stuckGrace)
 
 // receiveRest waits for an answer that is being received into the caller's slice, or
 // ends the connection.

@@ -25,7 +25,8 @@ type ClientConfig struct {
 	// Name is for people: it appears in status and logs. Two clients may have the
 	// same. Required.
 	Name string
-	// Timeout bounds operations whose context has no deadline. Zero: 30 s.
+	// Timeout bounds operations whose context has no deadline: each has at least
+	// Timeout and at most an eighth more, because operations share deadlines. Zero: 30 s.
 	Timeout time.Duration
 	// TLS is used for TCP connections of the data plane if set.
 	TLS *tls.Config
@@ -203,7 +204,7 @@ func (c *Client) leave(ctx context.Context) error {
 	c.stop(ErrClosed)
 	c.deadlines.close(ErrClosed)
 	for _, l := range c.links {
-		_ = l.conn.Close() // its reader ends
+		_ = l.conn.Close() // whoever waits for an answer gets the error
 	}
 	c.mu.Unlock()
 	if err != nil {

@@ -36,7 +36,7 @@ func (d *deadlines) of(ctx context.Context) (context.Context, context.CancelFunc
 		if same(s.parent, ctx) {
 			return s.ctx, keep
 		}
-	case reflect.TypeOf(ctx).Comparable():
+	case identified(ctx):
 		made := d.share(ctx, now)
 		if d.shared.CompareAndSwap(s, made) {
 			return made.ctx, keep
@@ -46,7 +46,14 @@ func (d *deadlines) of(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, d.timeout)
 }
 
-func same(a, b context.Context) bool { return reflect.TypeOf(b).Comparable() && a == b }
+func same(a, b context.Context) bool { return identified(b) && a == b }
+
+// identified reports whether a context can be compared with any other: pointers can, and
+// what has no content; a value may hold what cannot.
+func identified(ctx context.Context) bool {
+	t := reflect.TypeOf(ctx)
+	return t.Kind() == reflect.Pointer || t.Size() == 0
+}
 
 func (d *deadlines) share(parent context.Context, now time.Time) *sharedDeadline {
 	s := &sharedDeadline{parent: parent, fresh: now.Add(d.timeout / 8)}
@@ -56,7 +63,8 @@ func (d *deadlines) share(parent context.Context, now time.Time) *sharedDeadline
 	return s
 }
 
-// close ends what is shared, and with it the operations under way.
+// close ends the present shared deadline and the operations under it; others end with
+// their connections.
 func (d *deadlines) close(cause error) {
 	if s := d.shared.Load(); s != nil {
 		s.cancel(cause)

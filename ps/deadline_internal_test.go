@@ -79,3 +79,23 @@ func TestSharedDeadlineAllocatesNothing(t *testing.T) {
 		cancel()
 	}))
 }
+
+// valued is a context whose type can be compared but whose value cannot.
+type valued struct {
+	context.Context
+	extra any
+}
+
+// A context that only its value shows not to be comparable has its own deadline, each
+// time.
+func TestIncomparableContextDoesNotPanic(t *testing.T) {
+	d := deadlines{timeout: time.Minute}
+	defer d.close(nil)
+	shared, _ := d.of(t.Context())
+	ctx := valued{t.Context(), []int{1}}
+	for range 3 {
+		own, cancel := d.of(ctx)
+		require.NotSame(t, shared, own)
+		cancel()
+	}
+}

@@ -104,7 +104,10 @@ func (op *operation) number(ctx context.Context, k *call) bool {
 			}
 			seq, err := seqs.take(ctx)
 			if err != nil {
-				op.failed = fmt.Errorf("%w: %d pushes to shard %d outstanding", err, shard.WindowSize, k.header.Shard)
+				op.failed = &OpError{
+					Op: op.name, Layer: op.layer, Shard: shard.ID(k.header.Shard),
+					Err: fmt.Errorf("%w: %d pushes outstanding, no more are allowed", err, shard.WindowSize),
+				}
 				break
 			}
 			k.header.Seq = seq

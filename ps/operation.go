@@ -11,7 +11,8 @@ import (
 // Push sends the gradient of a whole layer and returns when every part of it has
 // been applied exactly once. grad has as many elements as the layer, in row-major
 // order; it must not change before Push returns and is not kept. Push blocks until
-// ctx ends at the latest. After an error, parts of the gradient may have been
+// ctx ends, and up to about a second longer if a transfer into or out of the slice is in
+// progress then. After an error, parts of the gradient may have been
 // applied and parts not.
 //
 // Errors: ErrUnknownLayer, ErrLength, ErrNotInitialized, ErrNotPlaced, ErrNotMember,

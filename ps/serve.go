@@ -27,7 +27,7 @@ const (
 
 // frameBuffer is the read buffer of a data connection that carries large frames: one is
 // used where it was received while the next one arrives.
-const frameBuffer = 2 * wire.MaxPayload
+const frameBuffer = 2 * (wire.HeaderBytes + wire.MaxPayload)
 
 // session is the server's end of one data connection. Requests are served one
 // after the other by one goroutine, so a request costs no hand-over.

@@ -100,7 +100,7 @@ func (l *link) inspect(now time.Time) {
 	if written := l.written.Load(); written != l.lastWrite || l.sending.Load() == 0 || !ended {
 		l.stuck, l.lastWrite = now, written
 	} else if now.Sub(l.stuck) > stuckGrace {
-		l.fail(fmt.Errorf("%w: it takes nothing", ErrUnavailable))
+		l.fail(fmt.Errorf("%w: the connection has taken nothing for %v", ErrUnavailable, stuckGrace))
 	}
 }
 

@@ -125,7 +125,7 @@ type Initializer struct {
 // clients and servers: Float32, or Float16 or BFloat16, which halve the bytes. Values
 // are rounded to the nearest one of that type (ties to even, over the largest to
 // infinity) when they leave, wherever the server is; state is kept and gradients are
-// added in DType.
+// added in DType. The zero value is Float32; Assign travels as float32 always.
 type Layer struct {
 	Name   string
 	Shape  []int

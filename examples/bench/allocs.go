@@ -8,8 +8,8 @@ import (
 	"github.com/elasticps/elasticps/actor"
 )
 
-// creditBytes is what one connection may have under way: 64 requests of at most 1 MiB.
-const creditBytes = 64 * mib
+// creditBytes is what one operation may have under way: 64 frames of at most 256 KiB.
+const creditBytes = 16 * mib
 
 func allocationNames() []string {
 	var names []string

@@ -43,7 +43,7 @@ const unixBuffer = 2 << 20
 // layered is a connection on top of another one, such as *tls.Conn.
 type layered interface{ NetConn() net.Conn }
 
-// Conn is one connection. Send, Flush, Close, CloseWithError, Err and Done are safe
+// Conn is one connection. Send, Post, Gather, Flush, Close, CloseWithError, Err and Done are safe
 // from any goroutine; Next, Read, ReadFull and Buffered belong to one reader at a time.
 type Conn struct {
 	nc     net.Conn

@@ -56,12 +56,17 @@ func (c *Conn) Send(bufs ...[]byte) error {
 	return c.sendSmall(bufs, size)
 }
 
-// Post is Send for a caller that must not wait for the peer to read: the flusher writes.
-// It blocks only while MaxPendingBytes are waiting.
+// Post copies bufs, together at most MaxPendingBytes, behind what is pending and leaves
+// the writing to the flusher: for a caller that must not wait for the peer to read. The
+// slices are the caller's again when it returns. It blocks while there is no room, at
+// most until the write timeout closes the connection.
 func (c *Conn) Post(bufs ...[]byte) error {
 	size := 0
 	for _, b := range bufs {
 		size += len(b)
+	}
+	if size > c.cfg.MaxPendingBytes {
+		return fmt.Errorf("stream: post of %d bytes, at most %d", size, c.cfg.MaxPendingBytes)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +78,7 @@ func (c *Conn) Post(bufs ...[]byte) error {
 }
 
 // Gather is Send for one of many callers at work: before it writes, it lets those that
-// are ready add theirs.
+// are ready add theirs. Blocking, bounds and slices are as in Send.
 func (c *Conn) Gather(bufs ...[]byte) error {
 	size := 0
 	for _, b := range bufs {

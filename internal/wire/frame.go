@@ -12,7 +12,7 @@ import (
 const (
 	// Version is the version of the frame format. A peer with another version is
 	// refused with ErrVersion.
-	Version = 1
+	Version = 2
 	// HeaderBytes is the size of an encoded header.
 	HeaderBytes = 80
 	// MaxPayload is the largest payload of a frame in bytes.
