@@ -52,7 +52,7 @@ func same(a, b context.Context) bool { return identified(b) && a == b }
 // what has no content; a value may hold what cannot.
 func identified(ctx context.Context) bool {
 	t := reflect.TypeOf(ctx)
-	return t.Kind() == reflect.Pointer || t.Size() == 0
+	return t.Kind() == reflect.Pointer || (t.Size() == 0 && t.Comparable())
 }
 
 func (d *deadlines) share(parent context.Context, now time.Time) *sharedDeadline {

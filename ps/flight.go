@@ -134,7 +134,14 @@ func (op *operation) begin(ctx context.Context, k *call) {
 	case err != nil:
 		k.fail(err)
 	case l != nil:
-		g.gather(ctx, k)
+		if !l.tryReserve(k) {
+			op.flush() // others may wait for the slots of what is not sent
+			if err := l.reserve(ctx, k); err != nil {
+				k.fail(err)
+				return
+			}
+		}
+		g.gather(k)
 	default:
 		performLocal(ctx, p.server, k)
 	}
@@ -147,7 +154,7 @@ func (k *call) fail(err error) {
 }
 
 // gather puts a call into the batch, and sends what is in it if it is full.
-func (g *leg) gather(ctx context.Context, k *call) {
+func (g *leg) gather(k *call) {
 	size := 0
 	if k.header.Kind != wire.Pull {
 		size = int(shard.DType(k.header.Encoding).Size()) * len(k.values)
@@ -155,16 +162,16 @@ func (g *leg) gather(ctx context.Context, k *call) {
 	if g.n == maxBatch || g.bytes+size > batchBytes {
 		g.flush()
 	}
-	if !g.link.tryReserve(k) {
-		g.flush()
-		if err := g.link.reserve(ctx, k); err != nil {
-			k.fail(err)
-			return
-		}
-	}
 	g.batch[g.n] = k
 	g.n++
 	g.bytes += size
+}
+
+// flush sends all that is gathered.
+func (op *operation) flush() {
+	for _, g := range op.legs[:op.used] {
+		g.flush()
+	}
 }
 
 // flush sends the batch.
@@ -202,9 +209,7 @@ func (g *leg) wait(ctx context.Context, target int32) {
 // and takes the answers: a call that has its final one is over, any other is sent again.
 // A repeated push keeps its sequence number, so that it is applied once.
 func (op *operation) settle(ctx context.Context, all bool) {
-	for _, g := range op.legs[:op.used] {
-		g.flush()
-	}
+	op.flush()
 	oldest, target := op.calls[0].leg, int32(0)
 	if !all {
 		target = oldest.left.Load() / 2
@@ -257,6 +262,7 @@ func (op *operation) collect() (again []*call) {
 func (op *operation) abandon(ctx context.Context) {
 	for _, k := range op.calls[:op.n] {
 		g := k.leg
+		g.target.Store(maxInFlight) // each answer wakes
 		if k.done.Load() {
 			continue
 		}

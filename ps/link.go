@@ -201,7 +201,7 @@ func (l *link) reserve(ctx context.Context, c *call) error {
 		case c.slot = <-l.free:
 			return nil
 		case l.turn <- struct{}{}:
-			err := l.readWhile(func() bool { return len(l.free) == 0 })
+			err := l.readWhile(func() bool { return len(l.free) == 0 && ctx.Err() == nil })
 			<-l.turn
 			if err != nil {
 				return err

@@ -54,7 +54,9 @@ func (d *duplex) operate(ctx context.Context, kind wire.Kind, n int) error {
 		}
 		calls[i] = k
 		g.left.Add(1)
-		g.gather(ctx, k)
+		if d.l.reserve(ctx, k) == nil {
+			g.gather(k)
+		}
 	}
 	g.flush()
 	g.wait(ctx, 0)

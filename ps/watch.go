@@ -84,11 +84,12 @@ func (c *Client) appendLinks(dst []*link) []*link {
 	return dst
 }
 
-// inspect takes back what was not answered in time, so that it is sent again, wakes
-// the reader if something has ended, and gives a connection up that takes nothing.
+// inspect reads what keeps a server from taking more, when nobody else does, takes back
+// what was not answered in time, so that it is sent again, wakes the reader if something has ended, and gives a connection up that takes nothing.
 func (l *link) inspect(now time.Time) {
 	late, ended := l.overdue(now)
-	if late && l.drain() { // nobody was reading
+	stalled := l.sending.Load() > 0 && l.written.Load() == l.lastWrite
+	if (late || stalled) && l.drain() { // nobody was reading
 		late, ended = l.overdue(now)
 	}
 	if late {

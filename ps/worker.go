@@ -84,6 +84,7 @@ type clientStats struct {
 
 // latencies is a ring of the last push latencies of one server.
 type latencies struct {
+	made  time.Time
 	mu    sync.Mutex
 	at    [128]time.Time
 	value [128]time.Duration
@@ -99,7 +100,7 @@ func (s *clientStats) of(id shard.ServerID) *latencies {
 		if s.servers == nil {
 			s.servers = map[shard.ServerID]*latencies{}
 		}
-		l = new(latencies)
+		l = &latencies{made: time.Now()}
 		s.servers[id] = l
 	}
 	return l
@@ -154,17 +155,17 @@ func (s *clientStats) load() WorkerLoad {
 
 // forget drops the latencies of servers that have not answered for long. It reports
 // whether there were any: paths still refer to them.
-func (s *clientStats) forget() (any bool) {
+func (s *clientStats) forget() (dropped bool) {
 	horizon := time.Now().Add(-latencyMemory)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, l := range s.servers {
-		if len(l.since(horizon)) == 0 {
+		if l.made.Before(horizon) && len(l.since(horizon)) == 0 {
 			delete(s.servers, id)
-			any = true
+			dropped = true
 		}
 	}
-	return any
+	return dropped
 }
 
 // Load returns what this client has sent and how long it took.
