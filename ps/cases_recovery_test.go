@@ -3,6 +3,7 @@ package ps_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -229,19 +230,17 @@ func (l *lateStore) CompareAndSwap(ctx context.Context, key string, old store.Re
 
 // A move whose first write comes long after it was given up blocks no later move.
 func TestWriteOfAGivenUpMoveThatComesLate(t *testing.T) {
-	var armed bool
+	var armed atomic.Bool
 	c := newCluster(t, tinyJob(ps.ASP, layer("a", 10)), func(c *cluster) {
 		c.cfg.Store = &lateStore{Store: c.store, hold: func(key string) bool {
-			hold := armed && key == "elasticps/job/shard/00000000"
-			armed = armed && !hold
-			return hold
+			return key == "elasticps/job/shard/00000000" && armed.CompareAndSwap(true, false)
 		}}
 	})
 	c.server("s1")
 	require.NoError(t, c.worker("w").Push(c.ctx, "a", vector(10, -1)))
 	c.server("s2")
 	c.server("s3")
-	armed = true
+	armed.Store(true)
 	r, err := c.admin.Move(c.ctx, 0, "s2")
 	require.NoError(t, err)
 	require.Equal(t, shard.Aborted, r.Outcome)

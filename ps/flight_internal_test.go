@@ -2,14 +2,18 @@ package ps
 
 import (
 	"context"
+	"io"
 	"net"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/internal/stream"
 	"github.com/elasticps/elasticps/internal/wire"
+	"github.com/elasticps/elasticps/shard"
 )
 
 // After pulls were cancelled whose answers fill the connection, nobody waits for them;
@@ -98,5 +102,70 @@ func refuseAll(w *wired) {
 		if sendFrame(w.peer, &wire.Header{Kind: wire.Reply, Request: h.Request, Code: uint8(codeRefused)}, nil) != nil {
 			return
 		}
+	}
+}
+
+// A server that takes longer to answer than is waited for at first is waited for longer:
+// its answers are not all taken for silence.
+func TestSlowAnswersArrive(t *testing.T) {
+	w := newWired(t, maxSlots)
+	go func() {
+		for {
+			h, _, err := readFrame(w.peer, wire.MaxPayload)
+			if err != nil {
+				return
+			}
+			time.AfterFunc(1500*time.Millisecond, func() { _ = w.peer.Send(answerTo(h, 1)) })
+		}
+	}()
+	c := w.c
+	c.routes = &routes{refreshing: make(chan struct{}, 1), asked: time.Now().Add(time.Hour)} // asks nobody
+	c.paths = make([]lanes, 1)
+	c.paths[0][smallLane].Store(&path{info: &serverInfo{ID: "s"}, load: new(latencies), link: w.l})
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	op := &operation{c: c}
+	op.add(ctx, &call{header: wire.Header{Kind: wire.Pull, Count: 16}, values: make([]float32, 16)})
+	for op.n > 0 {
+		op.settle(ctx, true)
+	}
+	require.NoError(t, op.failed)
+}
+
+// A server closes while it streams shards away and pushes go on.
+func TestCloseWhileFollowing(t *testing.T) {
+	grad := make([]float32, BlockElems)
+	for i := range 60 {
+		r := servingReplica(t, 16)
+		mine, theirs := net.Pipe()
+		conn := stream.New(mine, stream.Config{})
+		s := &Server{replicas: map[shard.ID]*replica{0: r}}
+		s.ctx, s.stop = context.WithCancelCause(context.Background())
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = io.Copy(io.Discard, theirs) }) // until the server closes
+		for w := range uint64(4) {
+			all.Go(func() {
+				for seq := uint64(1); s.ctx.Err() == nil; seq++ {
+					h := pushHeader(w+1, seq)
+					h.Count, h.Offset = BlockElems, w*4*BlockElems
+					r.update(s.ctx, h, grad)
+				}
+			})
+		}
+		followed := make(chan error, 1)
+		go func() {
+			followed <- r.follow(context.Background(), conn, shard.Effect{Kind: shard.EffectFollow, Epoch: 1, Attempt: 1}, make(buffers, 8))
+		}()
+		for began := time.Now(); time.Since(began) < time.Duration(i)*50*time.Microsecond; { // anywhere in the stream
+			runtime.Gosched()
+		}
+		s.closeData()
+		select {
+		case <-followed: // it may have come through
+		case <-time.After(10 * time.Second):
+			t.Fatal("the stream hangs")
+		}
+		_ = theirs.Close()
+		all.Wait()
 	}
 }

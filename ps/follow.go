@@ -87,13 +87,14 @@ func (r *replica) follow(ctx context.Context, conn *stream.Conn, order shard.Eff
 	r.follower = f
 	r.become(next)
 	r.room.Broadcast()
+	blocks := len(r.blocks)
 	r.mu.Unlock()
 	previous.end(errNotFollowing)
 
 	go f.send()
 	go f.receive()
 	defer context.AfterFunc(ctx, func() { f.end(context.Cause(ctx)) })()
-	for b := range r.blocks {
+	for b := range blocks {
 		if err := f.queueBlock(b); err != nil {
 			return err
 		}
@@ -117,6 +118,9 @@ func (f *followerStream) queueBlock(b int) error {
 	defer r.mu.Unlock()
 	if err := f.wait(3 + len(r.slots)); err != nil {
 		return err
+	}
+	if b >= len(r.blocks) { // freed: the server closes, and ends the stream next
+		return errNotFollowing
 	}
 	lo, hi := r.bounds(b)
 	meta := f.free.get()

@@ -136,7 +136,9 @@ func (l *link) resend(now time.Time) {
 	}
 	l.mu.Unlock()
 	for _, c := range calls {
-		c.silences++
+		if c.silences++; c.silences > 2 { // not lost each time, but slow
+			l.rtt.Store(max(l.rtt.Load(), int64(now.Sub(c.began))))
+		}
 		l.answer(c, fmt.Errorf("%w: server %q did not answer within %v", ErrUnavailable, c.server.ID, now.Sub(c.began).Round(time.Millisecond)))
 	}
 }
