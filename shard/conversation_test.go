@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 //	record [landed KIND]                answer a read; landed: that write took place
 //	copy NAME [serving EPOCH]           make a server's copy
 //	order NAME KIND EPOCH ATTEMPT       give an order to it
-//	fill NAME ATTEMPT [complete]        stream to it
+//	fill NAME ATTEMPT                   the stream to it has caught up
 func TestConversations(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
@@ -86,11 +86,11 @@ func (c *conversation) do(t *testing.T, words []string) []string {
 	case "begin":
 		a := shard.Assignment{Shard: 7, Owner: shard.ServerID(words[1]), Epoch: shard.Epoch(number(t, words[2])), Attempt: number(t, words[3])}
 		c.store = shard.Record{Assignment: a}
-		return c.step(shard.Begin(a, shard.ServerID(words[4])))
+		return c.step(shard.Begin(c.store, shard.ServerID(words[4])))
 	case "resume":
 		require.NotNil(t, c.store.Pending)
 		require.Equal(t, words[1], c.store.Pending.Phase.String())
-		return c.step(shard.Resume(*c.store.Pending, c.store.Assignment))
+		return c.step(shard.Resume(c.store))
 	case "copy":
 		c.copies[words[1]] = shard.Copy{}
 		if len(words) > 2 {
@@ -110,7 +110,7 @@ func (c *conversation) do(t *testing.T, words []string) []string {
 		return c.show(words[1], err)
 	case "fill":
 		var err error
-		c.copies[words[1]], err = c.copies[words[1]].Fill(number(t, words[2]), len(words) > 3)
+		c.copies[words[1]], err = c.copies[words[1]].Fill(number(t, words[2]))
 		return c.show(words[1], err)
 	}
 	return c.event(t, words)

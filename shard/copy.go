@@ -19,10 +19,9 @@ const (
 	Absent CopyState = iota
 	// Receiving means that the target's copy is being filled.
 	Receiving
-	// CaughtUp means that the target's copy is a few messages behind.
+	// CaughtUp means that the copy is a few messages behind its source: that of a
+	// target at the end of a move, or of a follower.
 	CaughtUp
-	// Complete means that the target's copy equals the frozen source.
-	Complete
 	// Serving means that the server is the owner and acknowledges pushes.
 	Serving
 	// Following means Serving, with a target that is being filled.
@@ -37,7 +36,7 @@ const (
 
 // String is the name of the state as used in errors and logs.
 func (s CopyState) String() string {
-	names := [...]string{"absent", "receiving", "caught_up", "complete", "serving", "following", "frozen", "released"}
+	names := [...]string{"absent", "receiving", "caught_up", "serving", "following", "frozen", "released"}
 	if int(s) < len(names) {
 		return names[s]
 	}
@@ -60,6 +59,12 @@ type Copy struct {
 	Ended   bool
 	// Peer is the other server of the move.
 	Peer ServerID
+	// Followers, of an owner, are those whose confirmation an acknowledgement
+	// needs, as of Set of the record; and Joining one more, which the record may
+	// have or not, while it becomes a follower.
+	Followers Followers
+	Set       uint64
+	Joining   ServerID
 }
 
 // ServeFirst is the copy of a first owner, or of one that was filled from a
@@ -74,21 +79,37 @@ func (c Copy) MayAcknowledge(epoch Epoch) bool {
 	return (c.State == Serving || c.State == Following) && c.Epoch == epoch
 }
 
-// Fill says how far the stream from the source has come: caughtUp when the
-// last block has arrived, complete when the frozen source has drained it and
-// the digest was verified. It is refused for any attempt but the one that
-// fills this copy.
-func (c Copy) Fill(attempt uint64, complete bool) (Copy, error) {
-	filling := c.State == Receiving || c.State == CaughtUp || c.State == Complete
-	if !filling || attempt != c.Attempt {
+// Awaits says whether an acknowledgement needs the confirmation of a server.
+func (c Copy) Awaits(id ServerID) bool { return c.Followers.Has(id) || (id != "" && id == c.Joining) }
+
+// Join notes that the target of the stream under way counts from now on, although the
+// record may not have it yet.
+func (c Copy) Join(attempt uint64) (Copy, error) {
+	if c.State != Following || attempt != c.Attempt {
+		return c, fmt.Errorf("%w: join of attempt %d: the copy is %v at attempt %d", ErrRefused, attempt, c.State, c.Attempt)
+	}
+	c.Joining = c.Peer
+	return c, nil
+}
+
+// Fill notes that the last block of the stream from the source has arrived. It is
+// refused for any attempt but the one that fills this copy.
+func (c Copy) Fill(attempt uint64) (Copy, error) {
+	if (c.State != Receiving && c.State != CaughtUp) || attempt != c.Attempt {
 		return c, fmt.Errorf("%w: stream of attempt %d: the copy is %v at attempt %d", ErrRefused, attempt, c.State, c.Attempt)
 	}
-	switch {
-	case complete:
-		c.State = Complete
-	case c.State == Receiving:
-		c.State = CaughtUp
+	c.State = CaughtUp
+	return c, nil
+}
+
+// Refollow has a follower go on with another owner, whose state is the same as its
+// own: the one that a move has just brought in.
+func (c Copy) Refollow(owner ServerID, epoch Epoch, attempt uint64) (Copy, error) {
+	if c.State != CaughtUp || attempt < c.Attempt || epoch < c.Epoch {
+		return c, fmt.Errorf("%w: follow %.64q at epoch %d attempt %d: the copy is %v at epoch %d attempt %d",
+			ErrRefused, owner, epoch, attempt, c.State, c.Epoch, c.Attempt)
 	}
+	c.Peer, c.Epoch, c.Attempt, c.Ended = owner, epoch, attempt, true
 	return c, nil
 }
 
@@ -107,20 +128,25 @@ type copyRule struct {
 	ends       bool // the attempt is over for this copy
 }
 
-// copyRules is every legal order; it is never changed.
+// copyRules is every legal order but those of count; it is never changed.
 var copyRules = map[order]copyRule{
-	{EffectPrepare, true}:   {from: []CopyState{Absent, Receiving, CaughtUp, Complete, Released}, next: Receiving},
-	{EffectPrepare, false}:  {done: []CopyState{Receiving, CaughtUp, Complete}},
+	{EffectPrepare, true}:   {from: []CopyState{Absent, Receiving, CaughtUp, Released}, next: Receiving},
+	{EffectPrepare, false}:  {done: []CopyState{Receiving, CaughtUp}},
 	{EffectFollow, true}:    {from: []CopyState{Serving, Following}, next: Following},
 	{EffectFollow, false}:   {done: []CopyState{Following, Frozen}},
+	{EffectFreeze, true}:    {from: []CopyState{Serving, Following}, next: Frozen}, // a switch
 	{EffectFreeze, false}:   {from: []CopyState{Following}, done: []CopyState{Frozen}, next: Frozen},
-	{EffectActivate, false}: {from: []CopyState{Complete}, next: Serving, ends: true},
+	{EffectActivate, true}:  {from: []CopyState{CaughtUp}, next: Serving, ends: true}, // a switch, or a promotion
+	{EffectActivate, false}: {from: []CopyState{CaughtUp}, next: Serving, ends: true},
 	{EffectRelease, false}:  {from: []CopyState{Frozen}, next: Released, ends: true},
+	{EffectDemote, false}:   {from: []CopyState{Frozen}, next: CaughtUp, ends: true},
 	{EffectThaw, true}:      {from: []CopyState{Serving, Following, Frozen}, next: Serving, ends: true},
 	{EffectThaw, false}:     {from: []CopyState{Following, Frozen}, next: Serving, ends: true},
-	{EffectDiscard, true}:   {from: []CopyState{Absent, Receiving, CaughtUp, Complete}, next: Absent, ends: true},
-	{EffectDiscard, false}:  {from: []CopyState{Receiving, CaughtUp, Complete}, done: []CopyState{Absent}, next: Absent, ends: true},
+	{EffectDiscard, true}:   {from: []CopyState{Absent, Receiving, CaughtUp}, next: Absent, ends: true},
+	{EffectDiscard, false}:  {from: []CopyState{Receiving, CaughtUp}, done: []CopyState{Absent}, next: Absent, ends: true},
 	{EffectRestore, false}:  {from: []CopyState{Frozen}, next: Serving, ends: true},
+	{EffectDepose, true}:    {from: []CopyState{Serving, Following, Frozen}, next: Released, ends: true},
+	{EffectDepose, false}:   {from: []CopyState{Frozen}, next: Released, ends: true},
 }
 
 // endedIn is the state in which a copy is after an order that ended its
@@ -129,8 +155,10 @@ func endedIn(kind EffectKind) (CopyState, bool) {
 	switch kind {
 	case EffectActivate, EffectThaw, EffectRestore:
 		return Serving, true
-	case EffectRelease:
+	case EffectRelease, EffectDepose:
 		return Released, true
+	case EffectDemote:
+		return CaughtUp, true
 	case EffectDiscard:
 		return Absent, true
 	}
@@ -143,6 +171,9 @@ func endedIn(kind EffectKind) (CopyState, bool) {
 func (c Copy) Step(e Effect) (Copy, error) {
 	if e.Attempt < c.Attempt {
 		return c, c.refuse(e, "a later attempt has begun")
+	}
+	if e.Kind == EffectSettle || e.Kind == EffectKeep {
+		return c.count(e)
 	}
 	newer := e.Attempt > c.Attempt
 	if gone := c.Attempt == 0 && c.State == Absent; gone && (e.Kind == EffectRelease || e.Kind == EffectDiscard) {
@@ -163,6 +194,22 @@ func (c Copy) Step(e Effect) (Copy, error) {
 	return c.apply(e, copyRules[order{e.Kind, newer}])
 }
 
+// count takes the set of followers that an owner waits for. EffectSettle says also that
+// nobody is joining at its attempt.
+func (c Copy) count(e Effect) (Copy, error) {
+	owns := c.State == Serving || c.State == Following || c.State == Frozen
+	if !owns || e.Epoch != c.Epoch || (e.Kind == EffectSettle && c.State == Frozen) {
+		return c, c.refuse(e, "not in this state, or at another epoch")
+	}
+	if e.Set > c.Set {
+		c.Followers, c.Set = e.Followers, e.Set
+	}
+	if e.Kind == EffectSettle {
+		c.State, c.Attempt, c.Ended, c.Joining = Serving, e.Attempt, true, ""
+	}
+	return c, nil
+}
+
 func (c Copy) apply(e Effect, rule copyRule) (Copy, error) {
 	for _, s := range rule.done {
 		if s == c.State {
@@ -180,19 +227,29 @@ func (c Copy) apply(e Effect, rule copyRule) (Copy, error) {
 func (c Copy) transition(e Effect, rule copyRule) (Copy, error) {
 	want := c.Epoch
 	switch e.Kind {
-	case EffectActivate, EffectRelease:
+	case EffectActivate, EffectRelease, EffectDemote:
 		want++
 	case EffectRestore:
 		want += 2
 	case EffectPrepare, EffectDiscard:
 		want = e.Epoch
 	}
-	if e.Epoch != want {
+	later := e.Kind == EffectDepose || (e.Kind == EffectActivate && e.Attempt > c.Attempt) // owners between may have died
+	if e.Epoch != want && (!later || e.Epoch < want) {
 		return c, c.refuse(e, fmt.Sprintf("the epoch must be %d", want))
 	}
 	next := Copy{State: rule.next, Epoch: e.Epoch, Attempt: e.Attempt, Ended: rule.ends, Peer: e.Peer}
-	if next.State == Absent {
+	switch next.State {
+	case Absent:
 		next.Epoch, next.Peer = 0, ""
+	case Serving, Following, Frozen:
+		next.Followers, next.Set, next.Joining = c.Followers, c.Set, c.Joining
+		if e.Kind == EffectActivate {
+			next.Followers, next.Set = e.Followers, e.Set
+		}
+		if e.Kind == EffectThaw && c.Peer == c.Joining {
+			next.Joining = "" // the commit is ruled out
+		}
 	}
 	return next, nil
 }

@@ -19,14 +19,15 @@ type Outcome uint8
 
 // Outcomes. The zero value means that the move is under way.
 const (
-	// Moved means that the target owns and serves the shard.
+	// Moved means that the target owns and serves the shard, or, after
+	// KindReplicate, follows its owner.
 	Moved Outcome = iota + 1
 	// Aborted means that the source owns and serves the shard as before
 	// (invariant I5), or that nothing was begun.
 	Aborted
-	// Lost means that no live server holds the shard's state: servers died.
-	// The store names an owner, which has to be filled from a replica or a
-	// checkpoint.
+	// Lost means that neither source nor target can serve: servers died. A
+	// follower, if the record names one, takes over (Record.Promote); else the
+	// shard has to be filled from a checkpoint.
 	Lost
 	// Superseded means that another coordinator ended this move and began a
 	// later one.
@@ -49,11 +50,12 @@ func (o Outcome) String() string {
 }
 
 // Migration is one move of one shard as its coordinator sees it: a value that
-// Begin or Resume makes and Step changes. The source From owned the shard at
-// Epoch when the move began. FailedAt and Reason say where and why the first
-// thing went wrong.
+// Begin, Replicate or Resume makes and Step changes. The source From owned the
+// shard at Epoch when the move began. FailedAt and Reason say where and why the
+// first thing went wrong.
 type Migration struct {
 	Shard    ID
+	Kind     Kind
 	From, To ServerID
 	Epoch    Epoch
 	Attempt  uint64
@@ -81,10 +83,12 @@ const (
 	// EffectPrepare has the target allocate an empty copy.
 	EffectPrepare
 	// EffectFollow has the source stream the shard to the target and forward pushes
-	// that touch what was sent. It returns when the target has caught up.
+	// that touch what was sent. It returns when the target has caught up. With
+	// Join, the source acknowledges nothing from then on that the target has not
+	// confirmed.
 	EffectFollow
-	// EffectFreeze has the source stop acknowledging and drain the stream. It
-	// returns when the target has everything and has verified the digest.
+	// EffectFreeze has the source stop acknowledging. It returns when the target
+	// and every follower have confirmed all that the source has applied.
 	EffectFreeze
 	// EffectCommit makes the target the owner at Epoch+1, in the store.
 	EffectCommit
@@ -106,6 +110,16 @@ const (
 	EffectCommitRestore
 	// EffectRestore has the source thaw at Epoch+2.
 	EffectRestore
+	// EffectSettle tells the owner that no join is under way at this attempt and
+	// which followers count.
+	EffectSettle
+	// EffectDemote makes the frozen source a follower, once the former follower
+	// owns the shard.
+	EffectDemote
+	// EffectKeep tells the owner which followers count, whatever is under way.
+	EffectKeep
+	// EffectDepose tells a server that somebody else owns the shard.
+	EffectDepose
 	// EffectReadRecord reads the record from the store; the outcome is an
 	// EventRecord.
 	EffectReadRecord
@@ -118,7 +132,8 @@ func (k EffectKind) String() string {
 	names := [...]string{
 		EffectPersistPending: "persist_pending", EffectPrepare: "prepare", EffectFollow: "follow", EffectFreeze: "freeze", EffectCommit: "commit",
 		EffectActivate: "activate", EffectRelease: "release", EffectClearPending: "clear_pending", EffectPersistAbort: "persist_abort", EffectThaw: "thaw",
-		EffectDiscard: "discard", EffectCommitRestore: "commit_restore", EffectRestore: "restore", EffectReadRecord: "read_record", EffectDone: "done",
+		EffectDiscard: "discard", EffectCommitRestore: "commit_restore", EffectRestore: "restore",
+		EffectSettle: "settle", EffectDemote: "demote", EffectKeep: "keep", EffectDepose: "depose", EffectReadRecord: "read_record", EffectDone: "done",
 	}
 	if int(k) < len(names) && names[k] != "" {
 		return names[k]
@@ -126,11 +141,13 @@ func (k EffectKind) String() string {
 	return fmt.Sprintf("effect(%d)", uint8(k))
 }
 
-// Effect is one thing to do. Server, Epoch and Attempt go into the message to a
-// server. Record is what a store effect swaps in for the record that the
+// Effect is one thing to do. Server, Epoch, Attempt and Join go into the message
+// to a server, and Followers and Set, which whoever performs the effect takes from
+// the record as it knows it then. Record is what a store effect swaps in for the record that the
 // coordinator knows, under the revision it got from the read before Begin or
 // Resume, from a later EffectReadRecord, or from its own last write; never under a
-// revision read for the occasion, or the swap protects nothing.
+// revision read for the occasion, or the swap protects nothing. What is written is
+// Record.Onto the record that it replaces, which may have other followers by now.
 type Effect struct {
 	Kind    EffectKind
 	Shard   ID
@@ -138,8 +155,12 @@ type Effect struct {
 	Peer    ServerID // the other server of the move
 	Epoch   Epoch
 	Attempt uint64
+	Join    bool // the target of EffectFollow is to be a follower
 	Record  *Record
 	Reason  string
+
+	Followers Followers
+	Set       uint64
 }
 
 // EventKind is what happened to an effect, or to a server.
@@ -160,6 +181,8 @@ const (
 	EventDiscarded
 	EventRestoreCommitted
 	EventRestored
+	EventSettled
+	EventDemoted
 	// EventRecord carries what EffectReadRecord found. A key that does not
 	// exist is a record of the shard without owner.
 	EventRecord
@@ -183,6 +206,9 @@ const (
 	// EventAbort asks for the move to be undone; after the commit it is
 	// refused.
 	EventAbort
+	// EventSuperseded means that the store has a later attempt: a follower was
+	// promoted meanwhile.
+	EventSuperseded
 )
 
 // String is the name of the event as used in errors and logs.
@@ -191,9 +217,11 @@ func (k EventKind) String() string {
 		EventPersisted: "persisted", EventPrepared: "prepared", EventFollowed: "followed", EventFrozen: "frozen",
 		EventCommitted: "committed", EventActivated: "activated", EventReleased: "released", EventCleared: "cleared",
 		EventAbortPersisted: "abort_persisted", EventThawed: "thawed", EventDiscarded: "discarded",
-		EventRestoreCommitted: "restore_committed", EventRestored: "restored", EventRecord: "record",
+		EventRestoreCommitted: "restore_committed", EventRestored: "restored",
+		EventSettled: "settled", EventDemoted: "demoted", EventRecord: "record",
 		EventConflict: "conflict", EventUnknown: "unknown", EventFailed: "failed", EventTimeout: "timeout",
 		EventSourceDown: "source_down", EventTargetDown: "target_down", EventAbort: "abort",
+		EventSuperseded: "superseded",
 	}
 	if int(k) < len(names) && names[k] != "" {
 		return names[k]
@@ -215,29 +243,64 @@ type Event struct {
 // Done says whether the move has ended.
 func (m Migration) Done() bool { return m.Phase == PhaseDone }
 
-// Begin starts a move of an assigned shard. A refused one gives a *MoveError.
-// If the store's record of the shard has a pending move, Resume that first.
-func Begin(a Assignment, to ServerID) (Migration, []Effect, error) {
+// Begin starts a move of a shard to another server. If that server is a follower
+// it takes over at once (KindSwitch). A refused move gives a *MoveError, and a
+// record with a pending one an error that wraps ErrRecord: Resume that first.
+func Begin(r Record, to ServerID) (Migration, []Effect, error) {
+	if r.Followers.Has(to) {
+		return begin(r, to, KindSwitch)
+	}
+	return begin(r, to, KindMove)
+}
+
+// Replicate starts to make a server a follower. Refusals and errors are those of
+// Begin; besides, a server that follows already and a set that is full.
+func Replicate(r Record, to ServerID) (Migration, []Effect, error) {
+	refused := Refusal(0)
+	switch {
+	case r.Followers.Has(to):
+		refused = AlreadyFollower
+	case r.Followers.Len() == MaxFollowers:
+		refused = TooManyFollowers
+	}
+	if refused != 0 {
+		a := r.Assignment
+		return Migration{}, nil, &MoveError{
+			Index: -1, Move: Move{a.Shard, a.Owner, to}, Reason: refused,
+			Detail: fmt.Sprintf("the shard has %d followers, limit %d", r.Followers.Len(), MaxFollowers),
+		}
+	}
+	return begin(r, to, KindReplicate)
+}
+
+func begin(r Record, to ServerID, kind Kind) (Migration, []Effect, error) {
+	a := r.Assignment
 	if e := judgeAssignment(a, to); e != nil {
 		return Migration{}, nil, e
+	}
+	if r.Pending != nil {
+		return Migration{}, nil, fmt.Errorf("%w: shard %d has move %d pending", ErrRecord, a.Shard, r.Pending.Attempt)
 	}
 	if a.Epoch > maxMoveEpoch || a.Attempt == math.MaxUint64 {
 		return Migration{}, nil, fmt.Errorf("%w: shard %d: epoch %d or attempt %d has no room for a move", ErrRecord, a.Shard, a.Epoch, a.Attempt)
 	}
-	m := Migration{Shard: a.Shard, From: a.Owner, To: to, Epoch: a.Epoch, Attempt: a.Attempt + 1, Phase: PhasePersist}
+	m := Migration{Shard: a.Shard, Kind: kind, From: a.Owner, To: to, Epoch: a.Epoch, Attempt: a.Attempt + 1, Phase: PhasePersist}
 	return m, m.effects(), nil
 }
 
 // Resume takes over the move that a coordinator left behind in the store: it
 // undoes what was not committed and finishes what was. The error wraps
-// ErrRecord if the two contradict each other.
-func Resume(p Pending, a Assignment) (Migration, []Effect, error) {
-	r := Record{Assignment: a, Pending: &p}
+// ErrRecord if the record contradicts itself or has no pending move.
+func Resume(r Record) (Migration, []Effect, error) {
 	if err := r.Validate(); err != nil {
 		return Migration{}, nil, err
 	}
+	p := r.Pending
+	if p == nil {
+		return Migration{}, nil, fmt.Errorf("%w: shard %d has no move pending", ErrRecord, r.Assignment.Shard)
+	}
 	m := Migration{
-		Shard: p.Shard, From: p.From, To: p.To, Epoch: p.Epoch, Attempt: p.Attempt,
+		Shard: p.Shard, Kind: p.Kind, From: p.From, To: p.To, Epoch: p.Epoch, Attempt: p.Attempt,
 		Phase: PhaseRead, FailedAt: p.FailedAt, Reason: p.Reason,
 	}
 	return m.Step(Event{Kind: EventRecord, Record: &r, Reason: "the coordinator was restarted"})
@@ -252,6 +315,9 @@ func (m Migration) Step(ev Event) (Migration, []Effect, error) {
 		return m, nil, m.unexpected(ev, "the effect under way is another")
 	}
 	t, ok := transitions[transitionKey{m.Phase, ev.Kind}]
+	if ev.Kind == EventSuperseded && !m.Done() {
+		t, ok = superseded, true
+	}
 	if !ok {
 		return m, nil, m.unexpected(ev, "it has no transition")
 	}
@@ -282,9 +348,9 @@ func (m Migration) effects() []Effect {
 		e.Server, e.Peer = m.To, m.From
 	case PhaseActivate:
 		e.Server, e.Peer, e.Epoch = m.To, m.From, m.Epoch+1
-	case PhaseFollow, PhaseFreeze, PhaseThaw:
-		e.Server, e.Peer = m.From, m.To
-	case PhaseRelease:
+	case PhaseFollow, PhaseFreeze, PhaseThaw, PhaseSettle:
+		e.Server, e.Peer, e.Join = m.From, m.To, m.Kind == KindReplicate
+	case PhaseRelease, PhaseDemote:
 		e.Server, e.Peer, e.Epoch = m.From, m.To, m.Epoch+1
 	case PhaseRestore:
 		e.Server, e.Peer, e.Epoch = m.From, m.To, m.Epoch+2
@@ -299,20 +365,23 @@ func (m Migration) effects() []Effect {
 // record is what the store holds once the effect of the present phase is done.
 func (m Migration) record() Record {
 	p := &Pending{
-		Shard: m.Shard, From: m.From, To: m.To, Epoch: m.Epoch, Attempt: m.Attempt,
+		Shard: m.Shard, Kind: m.Kind, From: m.From, To: m.To, Epoch: m.Epoch, Attempt: m.Attempt,
 		FailedAt: m.FailedAt, Reason: m.Reason,
 	}
 	a := Assignment{Shard: m.Shard, Owner: m.From, Epoch: m.Epoch, Attempt: m.Attempt}
 	switch m.Phase {
 	case PhaseCommit:
-		p.Phase, a.Owner, a.Epoch = PendingCommitted, m.To, m.Epoch+1
+		p.Phase = PendingCommitted
+		a.Owner, a.Epoch = p.owner()
 	case PhaseAbort:
 		p.Phase = PendingAborting
 	case PhaseRestoreCommit:
-		p.Phase, a.Epoch = PendingRestoring, m.Epoch+2
+		p.Phase = PendingRestoring
+		a.Owner, a.Epoch = p.owner()
 	case PhaseClear:
+		p.Phase = m.stored
+		a.Owner, a.Epoch = p.owner()
 		p = nil
-		a.Owner, a.Epoch = m.finalOwner()
 	default:
 		p.Phase = PendingMoving
 	}

@@ -62,7 +62,7 @@ func FuzzStep(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add([]byte{1, 2, 3, 4, 16, 14, 3, 9, 10, 11, 8})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, effects, err := shard.Begin(shard.Assignment{Shard: 1, Epoch: 3, Owner: "a"}, "b")
+		m, effects, err := shard.Begin(shard.Record{Assignment: shard.Assignment{Shard: 1, Epoch: 3, Owner: "a"}}, "b")
 		require.NoError(t, err)
 		store := &shard.Record{Assignment: shard.Assignment{Shard: 1, Epoch: 3, Owner: "a"}}
 		current := effects[0]
@@ -113,7 +113,7 @@ func checkOrder(t *testing.T, e shard.Effect, store shard.Record) {
 // TestStepTable walks every phase with every event: what is not in the table
 // is refused, changes nothing and names itself.
 func TestStepTable(t *testing.T) {
-	begin, _, err := shard.Begin(shard.Assignment{Shard: 1, Epoch: 3, Owner: "a"}, "b")
+	begin, _, err := shard.Begin(shard.Record{Assignment: shard.Assignment{Shard: 1, Epoch: 3, Owner: "a"}}, "b")
 	require.NoError(t, err)
 	seen := map[shard.Migration]bool{begin: true}
 	record := &shard.Record{Assignment: shard.Assignment{Shard: 1, Epoch: 3, Owner: "a"}}
@@ -154,21 +154,21 @@ func TestBeginRefused(t *testing.T) {
 		{shard.Assignment{Shard: 1, Epoch: 1, Owner: "a"}, shard.ServerID(strings.Repeat("x", 256)), shard.UnknownServer},
 		{shard.Assignment{Shard: 1}, "a", shard.Unplaced},
 	} {
-		_, _, err := shard.Begin(c.a, c.to)
+		_, _, err := shard.Begin(shard.Record{Assignment: c.a}, c.to)
 		var refused *shard.MoveError
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, c.reason, refused.Reason)
 		require.ErrorIs(t, err, shard.ErrMoveRefused)
 	}
-	_, _, err := shard.Begin(shard.Assignment{Epoch: ^shard.Epoch(0), Owner: "a"}, "b")
+	_, _, err := shard.Begin(shard.Record{Assignment: shard.Assignment{Epoch: ^shard.Epoch(0), Owner: "a"}}, "b")
 	require.ErrorIs(t, err, shard.ErrRecord)
 }
 
 func TestResumeRefusesContradiction(t *testing.T) {
 	p := shard.Pending{Shard: 1, From: "a", To: "b", Epoch: 3, Attempt: 1, Phase: shard.PendingCommitted}
-	_, _, err := shard.Resume(p, shard.Assignment{Shard: 1, Epoch: 3, Owner: "a", Attempt: 1})
+	_, _, err := shard.Resume(shard.Record{Assignment: shard.Assignment{Shard: 1, Epoch: 3, Owner: "a", Attempt: 1}, Pending: &p})
 	require.ErrorIs(t, err, shard.ErrRecord)
-	_, _, err = shard.Resume(shard.Pending{}, shard.Assignment{})
+	_, _, err = shard.Resume(shard.Record{Pending: &shard.Pending{}})
 	require.ErrorIs(t, err, shard.ErrRecord)
 }
 

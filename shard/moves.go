@@ -49,6 +49,10 @@ const (
 	OverCapacity
 	// TooManyMoves means that the plan is longer than MaxPlanMoves.
 	TooManyMoves
+	// AlreadyFollower means that the server follows the shard's owner already.
+	AlreadyFollower
+	// TooManyFollowers means that the shard has MaxFollowers followers.
+	TooManyFollowers
 )
 
 // String is the code used in errors, logs and metrics.
@@ -57,6 +61,7 @@ func (r Refusal) String() string {
 		UnknownShard: "unknown_shard", UnknownServer: "unknown_server", DrainingTarget: "draining_target",
 		SameServer: "same_server", DuplicateMove: "duplicate_move", NotOwner: "not_owner", Unplaced: "unplaced",
 		OverCapacity: "over_capacity", TooManyMoves: "too_many_moves",
+		AlreadyFollower: "already_follower", TooManyFollowers: "too_many_followers",
 	}
 	if int(r) < len(names) && names[r] != "" {
 		return names[r]

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,6 +36,28 @@ const (
 	PendingRestoring
 )
 
+// Kind is what a move is for.
+type Kind uint8
+
+// Kinds of moves.
+const (
+	// KindMove takes the shard to a server that has nothing of it.
+	KindMove Kind = iota
+	// KindSwitch takes it to a follower, and makes the former owner one.
+	KindSwitch
+	// KindReplicate makes the target a follower; the owner stays.
+	KindReplicate
+)
+
+// String is the name of the kind as used in errors, logs and metrics.
+func (k Kind) String() string {
+	names := [...]string{"move", "switch", "replicate"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
 // String is the name of the phase as used in errors and logs.
 func (p PendingPhase) String() string {
 	switch p {
@@ -54,6 +77,7 @@ func (p PendingPhase) String() string {
 // comes after a coordinator that died to finish or undo it.
 type Pending struct {
 	Shard    ID           `json:"shard"`
+	Kind     Kind         `json:"kind,omitempty"`
 	From     ServerID     `json:"from"`
 	To       ServerID     `json:"to"`
 	Epoch    Epoch        `json:"epoch"` // of the source when the move began
@@ -63,17 +87,31 @@ type Pending struct {
 	Reason   string       `json:"reason,omitempty"`
 }
 
-// Record is what the store holds of one shard, under one key, so that owner
-// and pending move change in one compare-and-swap. Pending is nil when no move
-// is under way.
+// owner is who owns the shard, and since when, in the phase of the move.
+func (p *Pending) owner() (ServerID, Epoch) {
+	switch {
+	case p.Phase == PendingCommitted && p.Kind != KindReplicate:
+		return p.To, p.Epoch + 1
+	case p.Phase == PendingRestoring:
+		return p.From, p.Epoch + 2
+	}
+	return p.From, p.Epoch
+}
+
+// Record is what the store holds of one shard, under one key, so that owner,
+// followers and pending move change in one compare-and-swap. Pending is nil when
+// no move is under way. Followers have every update that was acknowledged, so each
+// of them may take the owner's place; Set grows with each change of them.
 type Record struct {
 	Assignment Assignment `json:"assignment"`
+	Followers  Followers  `json:"followers,omitzero"`
+	Set        uint64     `json:"set,omitempty"`
 	Pending    *Pending   `json:"pending,omitempty"`
 }
 
 // Equal says whether two records hold the same.
 func (r Record) Equal(o Record) bool {
-	if r.Assignment != o.Assignment || (r.Pending == nil) != (o.Pending == nil) {
+	if r.Assignment != o.Assignment || r.Followers != o.Followers || r.Set != o.Set || (r.Pending == nil) != (o.Pending == nil) {
 		return false
 	}
 	return r.Pending == nil || *r.Pending == *o.Pending
@@ -86,19 +124,17 @@ func (r Record) Validate() error {
 	if len(a.Owner) > MaxServerIDBytes || (a.Owner != "" && a.Epoch == 0) {
 		return fmt.Errorf("%w: shard %d: owner name of %d bytes at epoch %d", ErrRecord, a.Shard, len(a.Owner), a.Epoch)
 	}
+	if err := r.Followers.validate(); err != nil || r.Followers.Has(a.Owner) {
+		return fmt.Errorf("%w: shard %d: followers %v of owner %.64q: %w", ErrRecord, a.Shard, r.Followers, a.Owner, cmp.Or(err, errOwnerFollows))
+	}
 	if p == nil {
 		return nil
 	}
-	owner, epoch := p.From, p.Epoch
-	switch p.Phase {
-	case PendingMoving, PendingAborting:
-	case PendingCommitted:
-		owner, epoch = p.To, p.Epoch+1
-	case PendingRestoring:
-		epoch = p.Epoch + 2
-	default:
-		return fmt.Errorf("%w: shard %d: unknown phase %v", ErrRecord, a.Shard, p.Phase)
+	restores := p.Phase == PendingRestoring && p.Kind != KindMove // only a move leaves the source frozen after the commit
+	if p.Phase < PendingMoving || p.Phase > PendingRestoring || p.Kind > KindReplicate || restores {
+		return fmt.Errorf("%w: shard %d: phase %v of a %v", ErrRecord, a.Shard, p.Phase, p.Kind)
 	}
+	owner, epoch := p.owner()
 	fits := p.Shard == a.Shard && p.Attempt == a.Attempt && a.Owner == owner && a.Epoch == epoch
 	named := p.From != "" && p.To != "" && p.From != p.To && len(p.To) <= MaxServerIDBytes && len(p.Reason) <= MaxReasonBytes
 	if !fits || !named || p.Epoch == 0 || p.Epoch > maxMoveEpoch || p.FailedAt > PhaseDone {

@@ -28,6 +28,8 @@ const (
 	PhaseDiscard
 	PhaseRestoreCommit
 	PhaseRestore
+	PhaseSettle
+	PhaseDemote
 	PhaseRead
 	PhaseDone
 )
@@ -38,7 +40,7 @@ func (p Phase) effect() EffectKind {
 		PhasePersist: EffectPersistPending, PhasePrepare: EffectPrepare, PhaseFollow: EffectFollow, PhaseFreeze: EffectFreeze,
 		PhaseCommit: EffectCommit, PhaseActivate: EffectActivate, PhaseRelease: EffectRelease, PhaseClear: EffectClearPending,
 		PhaseAbort: EffectPersistAbort, PhaseThaw: EffectThaw, PhaseDiscard: EffectDiscard, PhaseRestoreCommit: EffectCommitRestore,
-		PhaseRestore: EffectRestore, PhaseRead: EffectReadRecord, PhaseDone: EffectDone,
+		PhaseRestore: EffectRestore, PhaseSettle: EffectSettle, PhaseDemote: EffectDemote, PhaseRead: EffectReadRecord, PhaseDone: EffectDone,
 	}
 	if int(p) < len(kinds) {
 		return kinds[p]
@@ -83,7 +85,7 @@ var transitions = map[transitionKey]action{
 	{PhasePrepare, EventTargetDown}: abort,
 	{PhasePrepare, EventAbort}:      abort,
 
-	{PhaseFollow, EventFollowed}:   to(PhaseFreeze),
+	{PhaseFollow, EventFollowed}:   followed,
 	{PhaseFollow, EventFailed}:     abort,
 	{PhaseFollow, EventTimeout}:    abort,
 	{PhaseFollow, EventSourceDown}: abort,
@@ -113,6 +115,21 @@ var transitions = map[transitionKey]action{
 	{PhaseActivate, EventTimeout}:    to(PhaseActivate),
 	{PhaseActivate, EventSourceDown}: note,
 	{PhaseActivate, EventTargetDown}: restoreOrLose,
+
+	// A switch makes the source a follower before the target serves: should the
+	// target die, the source is promoted again like any follower.
+	{PhaseDemote, EventDemoted}:    to(PhaseActivate),
+	{PhaseDemote, EventFailed}:     to(PhaseActivate),
+	{PhaseDemote, EventTimeout}:    to(PhaseActivate),
+	{PhaseDemote, EventSourceDown}: to(PhaseActivate),
+	{PhaseDemote, EventTargetDown}: note,
+
+	// A new follower counts from the commit on; its owner waits for it already.
+	{PhaseSettle, EventSettled}:    to(PhaseClear),
+	{PhaseSettle, EventFailed}:     to(PhaseClear),
+	{PhaseSettle, EventTimeout}:    to(PhaseSettle),
+	{PhaseSettle, EventSourceDown}: to(PhaseClear),
+	{PhaseSettle, EventTargetDown}: note,
 
 	// From here on only forward.
 	{PhaseRelease, EventReleased}:   to(PhaseClear),
@@ -220,15 +237,32 @@ func read(m Migration, ev Event) (Migration, error) {
 
 func persisted(m Migration, ev Event) (Migration, error) {
 	m.stored, m.Phase = PendingMoving, PhasePrepare
+	if m.Kind == KindSwitch {
+		m.Phase = PhaseFreeze // the follower has everything but what is under way
+	}
 	if m.Reason != "" {
 		m.Phase = PhaseAbort
 	}
 	return m, nil
 }
 
+// followed goes on with a target that has caught up.
+func followed(m Migration, _ Event) (Migration, error) {
+	m.Phase = PhaseFreeze
+	if m.Kind == KindReplicate {
+		m.Phase = PhaseCommit
+	}
+	return m, nil
+}
+
 func committed(m Migration, ev Event) (Migration, error) {
 	m.stored, m.Phase = PendingCommitted, PhaseActivate
-	if m.TargetGone {
+	switch {
+	case m.Kind == KindReplicate:
+		m.Phase = PhaseSettle
+	case m.Kind == KindSwitch && !m.SourceGone:
+		m.Phase = PhaseDemote
+	case m.TargetGone:
 		return restoreOrLose(m, ev)
 	}
 	return m, nil
@@ -236,7 +270,7 @@ func committed(m Migration, ev Event) (Migration, error) {
 
 func activated(m Migration, _ Event) (Migration, error) {
 	m.Phase = PhaseRelease
-	if m.SourceGone {
+	if m.SourceGone || m.Kind == KindSwitch {
 		m.Phase = PhaseClear
 	}
 	return m, nil
@@ -245,7 +279,7 @@ func activated(m Migration, _ Event) (Migration, error) {
 func restoreOrLose(m Migration, ev Event) (Migration, error) {
 	m, _ = noteFailed(m, ev)
 	m.Phase = PhaseRestoreCommit
-	if m.SourceGone {
+	if m.SourceGone || m.Kind == KindSwitch { // then a follower is promoted, the former source perhaps
 		m.lost, m.Phase = true, PhaseClear
 	}
 	return m, nil
@@ -270,13 +304,13 @@ func restoreCommitted(m Migration, ev Event) (Migration, error) {
 // lose goes on with the undoing although the source cannot serve.
 func lose(m Migration, ev Event) (Migration, error) {
 	m, _ = noteFailed(m, ev)
-	m.lost = true
+	m.lost = m.Kind != KindReplicate
 	return discard(m, ev)
 }
 
 func discard(m Migration, _ Event) (Migration, error) {
 	m.Phase = PhaseDiscard
-	if m.TargetGone {
+	if m.TargetGone || m.Kind == KindSwitch { // it follows as before
 		m.Phase = PhaseClear
 	}
 	return m, nil
@@ -298,6 +332,8 @@ func endAborted(m Migration, ev Event) (Migration, error) {
 	m.Phase, m.Outcome = PhaseDone, Aborted
 	return m, nil
 }
+
+func superseded(m Migration, _ Event) (Migration, error) { return endSuperseded(m) }
 
 func endSuperseded(m Migration) (Migration, error) {
 	m.Phase, m.Outcome = PhaseDone, Superseded
@@ -331,8 +367,8 @@ func reconcile(m Migration, ev Event) (Migration, error) {
 	case a.Attempt < m.Attempt:
 		return m, fmt.Errorf("%w: shard %d: attempt %d in the store after attempt %d", ErrRecord, m.Shard, a.Attempt, m.Attempt)
 	case r.Pending == nil:
-		return endAsStored(m, a)
-	case r.Pending.From != m.From || r.Pending.To != m.To || r.Pending.Epoch != m.Epoch:
+		return endAsStored(m, r)
+	case r.Pending.Kind != m.Kind || r.Pending.From != m.From || r.Pending.To != m.To || r.Pending.Epoch != m.Epoch:
 		return endSuperseded(m)
 	}
 	return resumeAt(m, ev, *r.Pending)
@@ -340,18 +376,20 @@ func reconcile(m Migration, ev Event) (Migration, error) {
 
 // endAsStored ends a move that is over in the store: this coordinator's clear
 // was done, or another's.
-func endAsStored(m Migration, a Assignment) (Migration, error) {
-	switch a {
-	case Assignment{Shard: m.Shard, Owner: m.To, Epoch: m.Epoch + 1, Attempt: m.Attempt}:
-		m.stored = PendingCommitted
-	case Assignment{Shard: m.Shard, Owner: m.From, Epoch: m.Epoch, Attempt: m.Attempt}:
-		m.stored = PendingAborting
-	case Assignment{Shard: m.Shard, Owner: m.From, Epoch: m.Epoch + 2, Attempt: m.Attempt}:
-		m.stored = PendingRestoring
-	default:
-		return endSuperseded(m)
+func endAsStored(m Migration, r Record) (Migration, error) {
+	p := Pending{Kind: m.Kind, From: m.From, To: m.To, Epoch: m.Epoch}
+	phases := []PendingPhase{PendingCommitted, PendingAborting, PendingRestoring}
+	if m.Kind == KindReplicate && !r.Followers.Has(m.To) {
+		phases = phases[1:] // the owner tells nothing
 	}
-	return end(m, Event{})
+	for _, p.Phase = range phases {
+		owner, epoch := p.owner()
+		if r.Assignment == (Assignment{Shard: m.Shard, Owner: owner, Epoch: epoch, Attempt: m.Attempt}) {
+			m.stored = p.Phase
+			return end(m, Event{})
+		}
+	}
+	return endSuperseded(m)
 }
 
 func resumeAt(m Migration, ev Event, p Pending) (Migration, error) {
@@ -386,15 +424,4 @@ func resumeAt(m Migration, ev Event, p Pending) (Migration, error) {
 		return committed(m, ev)
 	}
 	return restoreCommitted(m, ev)
-}
-
-// finalOwner is who owns the shard, and since when, once the move is cleared.
-func (m Migration) finalOwner() (ServerID, Epoch) {
-	switch m.stored {
-	case PendingCommitted:
-		return m.To, m.Epoch + 1
-	case PendingRestoring:
-		return m.From, m.Epoch + 2
-	}
-	return m.From, m.Epoch
 }

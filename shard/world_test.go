@@ -233,7 +233,7 @@ func (n *node) fill(e shard.Effect, complete bool) shard.Event {
 		return failed
 	}
 	to := n.stream.to
-	filled, err := to.copy.Fill(e.Attempt, complete)
+	filled, err := to.copy.Fill(e.Attempt)
 	if err != nil {
 		n.stream.broken = true
 		return failed
@@ -258,7 +258,7 @@ func (w *world) store(m message) {
 	case m.rev != w.rev:
 		reply.reply = &shard.Event{Kind: shard.EventConflict, Step: m.effect.Kind}
 	default:
-		w.record = *m.effect.Record
+		w.record = m.effect.Record.Onto(w.record)
 		w.rev++
 		reply.newRev = w.rev
 		reply.reply = &shard.Event{Kind: success[m.effect.Kind], Step: m.effect.Kind}
@@ -322,10 +322,10 @@ func (w *world) start() {
 	}
 	var effects []shard.Effect
 	var err error
-	if p := w.record.Pending; p != nil {
-		c.move, effects, err = shard.Resume(*p, w.record.Assignment)
+	if w.record.Pending != nil {
+		c.move, effects, err = shard.Resume(w.record)
 	} else if w.faults {
-		c.move, effects, err = shard.Begin(w.record.Assignment, w.names[w.choose(len(w.names))])
+		c.move, effects, err = shard.Begin(w.record, w.names[w.choose(len(w.names))])
 	} else {
 		return
 	}

@@ -1,0 +1,143 @@
+package shard
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// MaxFollowers is the largest number of followers of one shard.
+const MaxFollowers = 3
+
+var (
+	errFollowers    = errors.New("names must be different, not empty and not too long")
+	errOwnerFollows = errors.New("the owner is among them")
+)
+
+// Followers is a set of servers that follow the owner of a shard, in the order of
+// their names, empty names behind. The zero value is the empty set. It is a value:
+// comparable, and never changed.
+type Followers [MaxFollowers]ServerID
+
+// FollowersOf makes a set of the given servers. It panics with more than
+// MaxFollowers.
+func FollowersOf(ids ...ServerID) Followers {
+	var f Followers
+	for _, id := range ids {
+		f = f.With(id)
+	}
+	return f
+}
+
+// IDs returns the servers in the set; the slice is the caller's.
+func (f Followers) IDs() []ServerID { return slices.Clone(f[:f.Len()]) }
+
+// Len is the number of servers in the set.
+func (f Followers) Len() int {
+	n := slices.Index(f[:], "")
+	if n < 0 {
+		return len(f)
+	}
+	return n
+}
+
+// Has says whether a server is in the set.
+func (f Followers) Has(id ServerID) bool { return id != "" && slices.Contains(f[:], id) }
+
+// With returns the set with one more server. It panics if the set is full.
+func (f Followers) With(id ServerID) Followers {
+	if id == "" || f.Has(id) {
+		return f
+	}
+	f[f.Len()] = id // out of range when full
+	slices.Sort(f[:f.Len()])
+	return f
+}
+
+// Without returns the set without a server.
+func (f Followers) Without(id ServerID) Followers {
+	if !f.Has(id) {
+		return f
+	}
+	var rest Followers
+	for _, other := range f.IDs() {
+		if other != id {
+			rest = rest.With(other)
+		}
+	}
+	return rest
+}
+
+func (f Followers) validate() error {
+	n := f.Len()
+	for i, id := range f {
+		if (i >= n) != (id == "") || len(id) > MaxServerIDBytes || (i > 0 && i < n && f[i-1] >= id) {
+			return errFollowers
+		}
+	}
+	return nil
+}
+
+// MarshalJSON writes the set as a list of names.
+func (f Followers) MarshalJSON() ([]byte, error) { return json.Marshal(f.IDs()) }
+
+// UnmarshalJSON reads a list of names.
+func (f *Followers) UnmarshalJSON(data []byte) error {
+	var ids []ServerID
+	if err := json.Unmarshal(data, &ids); err != nil {
+		return err
+	}
+	if len(ids) > MaxFollowers {
+		return fmt.Errorf("shard: %d followers, limit %d", len(ids), MaxFollowers)
+	}
+	*f = Followers{}
+	copy(f[:], ids)
+	return f.validate()
+}
+
+// Onto returns what to write in place of the record cur: r, whose owner and pending
+// move are new, with the followers of cur. Where r commits a move they change with
+// it: a new follower joins, one that owns the shard from now on leaves, and the owner
+// that a switch replaces becomes one.
+func (r Record) Onto(cur Record) Record {
+	f := cur.Followers
+	p := r.Pending
+	isCommit := p != nil && p.Phase == PendingCommitted && (cur.Pending == nil || cur.Pending.Phase != PendingCommitted)
+	switch {
+	case !isCommit:
+	case p.Kind == KindReplicate:
+		f = f.With(p.To)
+	case p.Kind == KindSwitch:
+		f = f.Without(p.To).With(p.From)
+	}
+	return cur.withFollowers(f, r.Assignment, p)
+}
+
+func (r Record) withFollowers(f Followers, a Assignment, p *Pending) Record {
+	next := Record{Assignment: a, Followers: f, Set: r.Set, Pending: p}
+	if f != r.Followers {
+		next.Set++
+	}
+	return next
+}
+
+// Drop returns the record without a follower, whatever move is pending. From then on
+// the owner may acknowledge what that follower does not have.
+func (r Record) Drop(follower ServerID) Record {
+	return r.withFollowers(r.Followers.Without(follower), r.Assignment, r.Pending)
+}
+
+// Promote returns the record in which a follower owns the shard at the next epoch,
+// and a pending move is over. The former owner needs the follower's confirmation for
+// each acknowledgement and does not get it any more. A server that does not follow
+// gives an error that wraps ErrRecord.
+func (r Record) Promote(follower ServerID) (Record, error) {
+	a := r.Assignment
+	if !r.Followers.Has(follower) {
+		return r, fmt.Errorf("%w: shard %d: server %.64q is none of the followers %v", ErrRecord, a.Shard, follower, r.Followers)
+	}
+	a.Owner, a.Epoch, a.Attempt = follower, a.Epoch+1, a.Attempt+1
+	// Others may be a few updates ahead of the new owner, or behind: they are filled anew.
+	return r.withFollowers(Followers{}, a, nil), nil
+}
