@@ -28,6 +28,7 @@ const stuckElems = ps.BlockElems + 100 // of layer a: two blocks
 
 func stuckJob() ps.Job {
 	return ps.Job{
+		Replicas:  ps.NoReplicas, // the steps of a move, and nothing else
 		Model:     shard.Model{Layers: []shard.Layer{layer("a", stuckElems), layer("b", 10)}},
 		Optimizer: ps.SGD(1), MaxShardBytes: 64 << 20, // a is shard 0, b is shard 1
 	}

@@ -141,3 +141,7 @@ func (r Record) Promote(follower ServerID) (Record, error) {
 	// Others may be a few updates ahead of the new owner, or behind: they are filled anew.
 	return r.withFollowers(Followers{}, a, nil), nil
 }
+
+// Recoverable says whether another server than the owner may have the shard's state: a
+// follower, or the other side of a move that is under way.
+func (r Record) Recoverable() bool { return r.Pending != nil || r.Followers.Len() > 0 }
