@@ -197,13 +197,14 @@ func (s *Server) activate(r *replica, order shard.Effect, m command) error {
 		}
 	}
 	r.source = nil
-	_, _ = r.assume(next) // it had no streams and no answers to give
-	r.mu.Unlock()
 	for _, to := range m.Followers {
 		if next.Followers.Has(to.ID) {
+			r.gathering++
 			s.spawn(func() { s.refollow(r, order, to) })
 		}
 	}
+	_, _ = r.assume(next) // it had no streams and no answers to give
+	r.mu.Unlock()
 	return nil
 }
 
@@ -214,18 +215,25 @@ func (r *replica) speak() {
 	r.become(r.copy)
 }
 
-// refollowPatience is how long a new owner looks for the followers of its predecessor.
-// What it would acknowledge waits as long.
-const refollowPatience = time.Second
+// refollowPatience is how long a new owner looks for the followers of its predecessor,
+// and answers nothing.
+const refollowPatience = 500 * time.Millisecond
 
-// refollow has a follower of the former owner go on with this one. If it cannot, the
-// coordinator is told with the next report, and takes it from the set.
+// refollow has a follower of the former owner go on with this one, whose state is the
+// same until it answers the first request. If it cannot, the coordinator is told, and
+// takes it from the set.
 func (s *Server) refollow(r *replica, order shard.Effect, to serverInfo) {
 	ctx, cancel := context.WithTimeout(s.ctx, refollowPatience)
 	defer cancel()
 	f := newFollowerStream(r, order.Attempt)
 	f.refollow = true
-	if err := f.open(ctx, s, order, to); err != nil {
+	err := f.open(ctx, s, order, to)
+	r.mu.Lock()
+	if r.gathering--; r.gathering == 0 {
+		r.become(r.copy) // wakes those who wait
+	}
+	r.mu.Unlock()
+	if err != nil {
 		s.log.Warn("follower is lost", "server", s.cfg.ID, "shard", order.Shard, "follower", to.ID, "err", err)
 		s.reportSoon()
 	}

@@ -98,8 +98,12 @@ func (r *replica) leased() bool {
 	return r.awaited(func(f *followerStream) bool { return f != nil && f.p.leased() })
 }
 
-// lost returns the followers to which there is no stream. The caller holds mu.
+// lost returns the followers to which there is no stream, and nobody is about to make
+// one. The caller holds mu.
 func (r *replica) lost() (ids []shard.ServerID) {
+	if r.gathering > 0 {
+		return nil
+	}
 	for _, id := range append(r.copy.Followers.IDs(), r.copy.Joining) {
 		if id != "" && r.stream(id) == nil && r.owned() {
 			ids = append(ids, id)

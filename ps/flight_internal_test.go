@@ -64,7 +64,7 @@ func TestSlotsOfUnsentCallsAreNotHeld(t *testing.T) {
 	links := []*wired{newWired(t, 1), newWired(t, 1)}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	c := &Client{routes: &routes{}, paths: make([]lanes, len(links)), busy: newBusy()}
+	c := &Client{routes: &routes{owners: make([]owner, len(links))}, paths: make([]lanes, len(links)), busy: newBusy()}
 	for i, w := range links {
 		go refuseAll(w)
 		c.paths[i][smallLane].Store(&path{info: &serverInfo{}, load: new(latencies), link: w.l})
@@ -118,7 +118,7 @@ func TestSlowAnswersArrive(t *testing.T) {
 		}
 	}()
 	c := w.c
-	c.routes = &routes{refreshing: make(chan struct{}, 1), asked: time.Now().Add(time.Hour)} // asks nobody
+	c.routes = &routes{owners: make([]owner, 1), refreshing: make(chan struct{}, 1), asked: time.Now().Add(time.Hour)} // asks nobody
 	c.paths = make([]lanes, 1)
 	c.paths[0][smallLane].Store(&path{info: &serverInfo{ID: "s"}, load: new(latencies), link: w.l})
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)

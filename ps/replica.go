@@ -40,12 +40,13 @@ type replica struct {
 	applied uint64 // pushes applied to this shard, wherever it was
 	changes uint64 // of the state: each is numbered, here and at the followers
 
-	streams  []*followerStream // owner side: to followers and to the target of a move
-	deferred []deferred        // answers that wait for the followers, by change
-	source   *session          // follower side: who fills this copy
-	progress receiveProgress
-	quiet    time.Time   // promoted: nothing is answered before, the former owner may still serve reads
-	views    [][]float32 // scratch for step: the slots of a range
+	streams   []*followerStream // owner side: to followers and to the target of a move
+	deferred  []deferred        // answers that wait for the followers, by change
+	source    *session          // follower side: who fills this copy
+	progress  receiveProgress
+	gathering int         // followers of the former owner that are looked for: nothing is answered
+	quiet     time.Time   // promoted: nothing is answered before, the former owner may still serve reads
+	views     [][]float32 // scratch for step: the slots of a range
 }
 
 // block is the metadata of one block.
@@ -254,7 +255,7 @@ func (r *replica) pull(ctx context.Context, h *wire.Header, dst []float32) outco
 func (r *replica) check(h *wire.Header, n int) outcome {
 	switch {
 	case r.copy.MayAcknowledge(shard.Epoch(h.Epoch)):
-		if !r.quiet.IsZero() && time.Now().Before(r.quiet) {
+		if r.gathering > 0 || (!r.quiet.IsZero() && time.Now().Before(r.quiet)) {
 			return outcome{code: codeRetry, wait: r.changed}
 		}
 		return r.checkRange(h, n)

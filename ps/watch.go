@@ -42,6 +42,7 @@ func (c *Client) watch() {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	var links []*link
+	moved := c.hasMoved // made once
 	for {
 		tick.Stop()
 		c.busy.awake.Store(false)
@@ -59,7 +60,7 @@ func (c *Client) watch() {
 			case now := <-tick.C:
 				links = c.appendLinks(links[:0])
 				for _, l := range links {
-					l.inspect(now, c.hasMoved)
+					l.inspect(now, moved)
 				}
 				clear(links)
 			case <-c.ctx.Done():
