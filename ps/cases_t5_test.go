@@ -37,7 +37,7 @@ func (c *cluster) lose(kind string, times int64) *atomic.Int64 {
 }
 
 func TestT5LostControlMessage(t *testing.T) {
-	settled(t)
+	together(t)
 	t.Run("once", func(t *testing.T) { // most of the time they wait, so they do it together
 		for _, kind := range controlMessages {
 			t.Run(kind, func(t *testing.T) { loseAtFirst(t, kind, 1) })
@@ -103,7 +103,7 @@ func (c *cluster) wholeLife() {
 
 // A message that is always lost ends in the deadline of whoever waits for it.
 func TestT5MessagesAlwaysLost(t *testing.T) {
-	settled(t)
+	together(t)
 	c := newCluster(t, smallJob(ps.Consistency{Mode: ps.BSP}))
 	c.server("s1")
 	c.placed()
