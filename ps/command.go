@@ -15,6 +15,7 @@ type commandKind uint8
 const (
 	commandStep  commandKind = iota // the effect of a move that Step names
 	commandHost                     // create a shard that never existed
+	commandOwns                     // say whether this server has the shard as its owner
 	commandEvict                    // drop a shard that was created here but recorded elsewhere: it never had a client
 )
 
@@ -98,6 +99,8 @@ func (s *Server) execute(ctx context.Context, m command) error {
 	switch m.Kind {
 	case commandHost:
 		return r.host(order)
+	case commandOwns:
+		return r.owns(order)
 	case commandEvict:
 		return r.evict(order)
 	}
@@ -140,6 +143,16 @@ func (r *replica) host(order shard.Effect) error {
 	r.allocate()
 	r.initialize()
 	r.become(shard.ServeFirst(shard.Assignment{Shard: order.Shard, Epoch: order.Epoch, Attempt: order.Attempt}))
+	return nil
+}
+
+// owns refuses unless this copy is the owner's.
+func (r *replica) owns(order shard.Effect) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.owned() || r.copy.Epoch != order.Epoch {
+		return fmt.Errorf("%w: the copy of shard %d is %v at epoch %d, not the owner's at epoch %d", shard.ErrRefused, order.Shard, r.copy.State, r.copy.Epoch, order.Epoch)
+	}
 	return nil
 }
 

@@ -112,9 +112,14 @@ func (r *replica) lost() (ids []shard.ServerID) {
 	return ids
 }
 
+// holds reports whether an answer about the state up to a change is true: the followers
+// have it, and still follow. A server that has slept may find confirmations in its
+// sockets that are no longer worth anything. The caller holds mu.
+func (r *replica) holds(change uint64) bool { return r.safe() >= change && r.leased() }
+
 // confirmed is the answer OK about the state up to a change. The caller holds mu.
 func (r *replica) confirmed(change uint64) outcome {
-	if r.safe() >= change {
+	if r.holds(change) {
 		return outcome{}
 	}
 	return outcome{after: change, copy: r}
@@ -128,7 +133,7 @@ func (r *replica) await(d deferred) (waits bool, c code) {
 	switch {
 	case !r.owned(), len(r.deferred) >= maxDeferred:
 		return false, codeRetry
-	case r.safe() >= d.change:
+	case r.holds(d.change):
 		return false, codeOK
 	}
 	i := len(r.deferred)
@@ -142,6 +147,9 @@ func (r *replica) await(d deferred) (waits bool, c code) {
 // settled takes the answers off that have become true. The caller holds mu, and sends
 // them when it does not any more.
 func (r *replica) settled() []deferred {
+	if len(r.deferred) == 0 || !r.leased() {
+		return nil
+	}
 	safe, n := r.safe(), 0
 	for n < len(r.deferred) && r.deferred[n].change <= safe {
 		n++

@@ -289,17 +289,27 @@ func (c *Coordinator) drop(id shard.ID, follower shard.ServerID) {
 }
 
 // dropNow takes a server from the followers of a shard, and returns when the owner knows.
+// It does not if the owner does not say that it has the shard: the follower may be the
+// last one that does.
 func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID) {
 	for c.ctx.Err() == nil {
+		was := c.places.record(id)
+		if was.Followers.Has(follower) && !c.owns(was.Assignment) {
+			return // it will say so when it can, or be replaced
+		}
 		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
-		had := false
 		err := c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
-			had = cur.Followers.Has(follower)
+			if a := cur.Assignment; a.Owner != was.Assignment.Owner || a.Epoch != was.Assignment.Epoch {
+				return cur, errSettled
+			}
 			return cur.Drop(follower), nil
 		})
 		cancel()
-		if err == nil {
-			if had {
+		switch {
+		case errors.Is(err, errSettled):
+			continue
+		case err == nil:
+			if was.Followers.Has(follower) {
 				c.log.Warn("follower is dropped", "shard", id, "follower", follower)
 			}
 			c.tell(id)
@@ -307,6 +317,14 @@ func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID) {
 		}
 		c.reread(id, err)
 	}
+}
+
+// owns asks the owner of a shard whether it has it.
+func (c *Coordinator) owns(a shard.Assignment) bool {
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
+	defer cancel()
+	_, err := c.order(ctx, a.Owner, command{Kind: commandOwns, Shard: uint32(a.Shard), Epoch: uint64(a.Epoch), Timeout: c.cfg.StepTimeout})
+	return err == nil
 }
 
 // tell tells the owner of a shard which followers count.

@@ -149,8 +149,12 @@ func (c *Coordinator) drive(m shard.Migration, effects []shard.Effect, release f
 		if e.Kind == shard.EffectFreeze && frozen.IsZero() {
 			frozen = time.Now()
 		}
-		bytes, ev := c.perform(e)
-		if c.places.record(m.Shard).Assignment.Attempt > m.Attempt {
+		superseded := func() bool { return c.places.record(m.Shard).Assignment.Attempt > m.Attempt }
+		ev, bytes := shard.Event{Kind: shard.EventSuperseded, Reason: "a follower was promoted"}, int64(0)
+		if !superseded() {
+			bytes, ev = c.perform(e)
+		}
+		if superseded() {
 			ev = shard.Event{Kind: shard.EventSuperseded, Reason: "a follower was promoted"}
 		}
 		report.Bytes = max(report.Bytes, bytes)
@@ -237,6 +241,9 @@ func (c *Coordinator) command(ctx context.Context, e shard.Effect, timeout time.
 		m.Rate = c.cfg.RepairBytesPerSecond
 	}
 	r := c.places.record(e.Shard)
+	if r.Assignment.Attempt != e.Attempt { // its followers are not those of this attempt
+		return commandReply{}, fmt.Errorf("%w: shard %d is at attempt %d", errSuperseded, e.Shard, r.Assignment.Attempt)
+	}
 	m.Set = r.Set
 	for _, id := range r.Followers.IDs() {
 		m.Followers = append(m.Followers, c.info(id))
@@ -260,9 +267,18 @@ func storeEvent(kind shard.EffectKind, err error) shard.Event {
 	return shard.Event{Kind: shard.EventUnknown, Reason: err.Error()}
 }
 
+// errSuperseded means that an effect is of an attempt that is over.
+var errSuperseded = errors.New("ps: superseded")
+
 // serverEvent tells a refusal from silence and from death.
 func (c *Coordinator) serverEvent(e shard.Effect, err error) shard.Event {
 	ev := shard.Event{Kind: shard.EventFailed, Reason: err.Error()}
+	if e.Kind == shard.EffectActivate && c.places.record(e.Shard).Followers.Len() > 0 {
+		// Not the source comes back, but a follower: the target may have acknowledged with it.
+		sleep(c.ctx, retryPause)
+		ev.Kind = shard.EventTimeout
+		return ev
+	}
 	// A node that closes, here or there, says nothing about what the server has done.
 	if !askAgain(err) && !errors.Is(err, ErrUnavailable) && !errors.Is(err, actor.ErrClosed) {
 		return ev

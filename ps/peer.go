@@ -23,6 +23,8 @@ const (
 	leaseTime = 400 * time.Millisecond
 	// leaseDrift is what clocks may differ in their pace, over one lease.
 	leaseDrift = leaseTime / 16
+	// followerPatience is how long a follower may not answer before its owner gives it up.
+	followerPatience = time.Second
 	// peerQueue bounds the frames of all shards that wait for one connection.
 	peerQueue = 64
 	// maxPeerBatch is how many frames leave in one write.
@@ -40,6 +42,7 @@ type peer struct {
 	missed func()
 	// lease is until when the server has promised to follow, in the time of since.
 	lease atomic.Int64
+	heard atomic.Int64 // when it last answered
 
 	mu      sync.Mutex
 	streams map[shard.ID]*followerStream
@@ -111,6 +114,7 @@ func (s *Server) newPeer(ctx context.Context, key peerKey, to serverInfo) (*peer
 		key: key, to: to.ID, conn: conn, free: s.free, missed: s.reportSoon,
 		streams: map[shard.ID]*followerStream{}, waiting: map[*replica]struct{}{}, wake: make(chan struct{}, 1),
 	}
+	p.heard.Store(since())
 	if !s.track(conn) {
 		return nil, conn.CloseWithError(ErrClosed)
 	}
@@ -193,6 +197,10 @@ func (p *peer) send() {
 		select {
 		case <-p.wake:
 		case <-beat.C:
+			if silence := time.Duration(since() - p.heard.Load()); silence > followerPatience {
+				p.fail(fmt.Errorf("%w: no answer for %v", ErrUnavailable, silence.Round(time.Millisecond)))
+				return
+			}
 			p.beat()
 		case <-p.conn.Done():
 			p.fail(p.conn.Err())
@@ -274,7 +282,7 @@ func (p *peer) receive() {
 		}
 		switch h.Kind {
 		case wire.Beat:
-			p.lease.Store(int64(h.Request) + int64(leaseTime))
+			p.renew(int64(h.Request) + int64(leaseTime))
 		case wire.Ack:
 			p.acknowledged(&h, text)
 		default:
@@ -282,6 +290,32 @@ func (p *peer) receive() {
 			return
 		}
 	}
+}
+
+// renew takes note of a promise. What has waited for it is answered.
+func (p *peer) renew(until int64) {
+	lapsed := !p.leased()
+	p.heard.Store(since())
+	p.lease.Store(until)
+	if !lapsed || !p.leased() {
+		return
+	}
+	for _, f := range p.all() {
+		f.r.mu.Lock()
+		ready := f.r.settled()
+		f.r.mu.Unlock()
+		answerDeferred(ready)
+	}
+}
+
+// all returns the streams on the connection.
+func (p *peer) all() (streams []*followerStream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range p.streams {
+		streams = append(streams, f)
+	}
+	return streams
 }
 
 func (p *peer) acknowledged(h *wire.Header, text []byte) {
@@ -304,16 +338,12 @@ func (p *peer) fail(err error) {
 	if p.err == nil {
 		p.err = err
 	}
-	var streams []*followerStream
-	for _, f := range p.streams {
-		streams = append(streams, f)
-	}
 	for _, frame := range p.frames {
 		p.free.put(frame.payload)
 	}
 	p.frames = nil
 	p.mu.Unlock()
-	for _, f := range streams {
+	for _, f := range p.all() {
 		f.end(fmt.Errorf("%w: follower %q: %w", ErrUnavailable, p.to, err))
 	}
 }

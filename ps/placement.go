@@ -192,9 +192,9 @@ func (p *placement) record(id shard.ID) shard.Record {
 // changed it, or another move has begun.
 func (p *placement) swap(ctx context.Context, r shard.Record) error {
 	return p.change(ctx, r.Assignment.Shard, func(cur shard.Record) (shard.Record, error) {
-		was, is := cur.Assignment.Attempt, r.Assignment.Attempt
-		if was > is || (was == is) != (cur.Pending != nil || r.Pending == nil) {
-			return cur, fmt.Errorf("%w: shard %d: attempt %d in place of attempt %d", store.ErrConflict, r.Assignment.Shard, is, was)
+		if !r.Succeeds(cur) {
+			return cur, fmt.Errorf("%w: shard %d: attempt %d in place of attempt %d",
+				store.ErrConflict, r.Assignment.Shard, r.Assignment.Attempt, cur.Assignment.Attempt)
 		}
 		return r.Onto(cur), nil
 	})
@@ -239,8 +239,11 @@ func (p *placement) read(ctx context.Context, id shard.ID) (shard.Record, error)
 		return shard.Record{}, err
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.Revision < p.revisions[id] {
+		return shard.Record{}, fmt.Errorf("%w: shard %d: revision %d was read after %d", store.ErrUnknown, id, e.Revision, p.revisions[id])
+	}
 	p.records[id], p.revisions[id] = r, e.Revision
-	p.mu.Unlock()
 	return r, nil
 }
 
