@@ -263,6 +263,8 @@ func (r *replica) check(h *wire.Header, n int) outcome {
 		return outcome{code: codeMoved, to: owner{epoch: r.copy.Epoch}} // here, at this epoch
 	case r.copy.State == shard.Released:
 		return outcome{code: codeMoved, to: owner{r.copy.Peer, r.copy.Epoch}}
+	case r.copy.State == shard.CaughtUp && shard.Epoch(h.Epoch) < r.copy.Epoch && r.copy.Peer != "":
+		return outcome{code: codeMoved, to: owner{r.copy.Peer, r.copy.Epoch}} // it follows that one
 	case r.copy.State == shard.Absent:
 		return outcome{code: codeUnknownShard}
 	}
