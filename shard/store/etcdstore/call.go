@@ -1,0 +1,128 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/elasticps/elasticps/shard/store"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// ready reports why the store takes no call.
+func (s *Store) ready(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case <-s.closing:
+		return store.ErrClosed
+	default:
+		return nil
+	}
+}
+
+// read asks the servers what may be asked twice: it asks again, after a pause,
+// while they are unavailable and there is time.
+func (s *Store) read(ctx context.Context, what string, ask func(context.Context) error) error {
+	short, cancel := context.WithTimeout(ctx, s.config.Timeout)
+	defer cancel()
+	for pause := firstBackoff; ; pause = min(2*pause, lastBackoff) {
+		err := s.ready(ctx)
+		if err == nil {
+			err = s.classify(ctx, ask(short))
+		}
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, store.ErrUnavailable) || !s.wait(short, pause) {
+			return fmt.Errorf("etcdstore: %s: %w", what, err)
+		}
+	}
+}
+
+// change asks the servers for a change, once. If it may have been sent when the
+// answer failed to come, the error wraps store.ErrUnknown.
+func (s *Store) change(ctx context.Context, what string, ask func(context.Context) error) error {
+	short, cancel := context.WithTimeout(ctx, s.config.Timeout)
+	defer cancel()
+	err := s.ready(ctx)
+	if err == nil {
+		if err = s.classify(ctx, ask(short)); err != nil && !refused(err) {
+			err = fmt.Errorf("%w: %w", store.ErrUnknown, err)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("etcdstore: %s: %w", what, err)
+	}
+	return nil
+}
+
+// wait pauses and reports whether it came to the end of the pause.
+func (s *Store) wait(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	case <-s.closing:
+		return false
+	}
+}
+
+// classify gives an error of the client the kind that callers branch on.
+func (s *Store) classify(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case s.ready(context.Background()) != nil:
+		return fmt.Errorf("%w: %w", store.ErrClosed, err)
+	case errors.Is(ctx.Err(), context.Canceled):
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return fmt.Errorf("%w: %w", store.ErrLeaseNotFound, err)
+	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%w: %w", store.ErrLimit, err)
+	case errors.Is(err, rpctypes.ErrTooManyRequests):
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	switch code(err) {
+	case codes.ResourceExhausted: // a message beyond the limits of gRPC
+		return fmt.Errorf("%w: %w", store.ErrLimit, err)
+	case codes.DeadlineExceeded, codes.Unavailable, codes.Canceled, codes.Aborted, codes.Internal, codes.Unknown:
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	return err
+}
+
+// refused reports whether an error is the servers' word that nothing changed.
+func refused(err error) bool {
+	switch code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.OutOfRange,
+		codes.ResourceExhausted, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
+		return true
+	}
+	return false
+}
+
+func code(err error) codes.Code {
+	var etcd rpctypes.EtcdError
+	if errors.As(err, &etcd) {
+		return etcd.Code()
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return codes.DeadlineExceeded
+	}
+	if errors.Is(err, context.Canceled) {
+		return codes.Canceled
+	}
+	return status.Code(err)
+}
