@@ -61,16 +61,17 @@ func (s *Store) change(ctx context.Context, what string, ask func(context.Contex
 	return nil
 }
 
-// wait pauses and reports whether it came to the end of the pause.
+// wait pauses, until the store closes at most. It reports false if ctx ended
+// before.
 func (s *Store) wait(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
-	case <-ctx.Done():
-		return false
 	case <-s.closing:
+		return true
+	case <-ctx.Done():
 		return false
 	}
 }
