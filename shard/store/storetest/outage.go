@@ -164,16 +164,20 @@ func (r *replica) apply(t *testing.T, ev store.Event) {
 	r.told[ev.Entry.Key] = ev
 }
 
-// follow takes events until a key has the given value.
-func (r *replica) follow(t *testing.T, ctx context.Context, events <-chan store.Event, key, value string) {
+// settle takes events until all changes so far have come: those before a key
+// "w/end", and those that a listing brought along with it, before the next one.
+func (r *replica) settle(t *testing.T, ctx context.Context, events <-chan store.Event, s store.Store) {
 	t.Helper()
-	for {
-		ev := next(t, ctx, events)
-		r.apply(t, ev)
-		if ev.Entry.Key == key && string(ev.Entry.Value) == value {
-			return
+	rev := store.Revision(0)
+	for range 2 {
+		var err error
+		rev, err = s.CompareAndSwap(ctx, "w/end", rev, []byte("end"))
+		require.NoError(t, err)
+		for r.told["w/end"].Entry.Revision != rev {
+			r.apply(t, next(t, ctx, events))
 		}
 	}
+	r.requireState(t, ctx, s)
 }
 
 // requireState compares what the watch told of with what the store holds.
@@ -210,9 +214,7 @@ func testWatchResumes(t *testing.T, ctx context.Context, p place, n int) {
 	require.NoError(t, change(ctx, direct, "during", n))
 	p.Restore()
 	require.NoError(t, change(ctx, direct, "after", 5))
-	put(t, ctx, direct, "w/end", "end")
-	r.follow(t, ctx, events, "w/end", "end")
-	r.requireState(t, ctx, direct)
+	r.settle(t, ctx, events, direct)
 }
 
 // testWatchDuringOutages changes keys all the while that outages come and go.
@@ -233,13 +235,19 @@ func testWatchDuringOutages(t *testing.T, ctx context.Context, p place) {
 				p.Restore()
 			}
 		}
-		_, err := direct.CompareAndSwap(ctx, "w/end", 0, []byte("end"))
-		changed <- err
+		changed <- nil
 	}()
 	r := &replica{told: map[string]store.Event{}}
-	r.follow(t, ctx, events, "w/end", "end")
-	require.NoError(t, <-changed)
-	r.requireState(t, ctx, direct)
+	for going := true; going; {
+		select {
+		case ev := <-events:
+			r.apply(t, ev)
+		case err := <-changed:
+			require.NoError(t, err)
+			going = false
+		}
+	}
+	r.settle(t, ctx, events, direct)
 }
 
 // testWatchOfASilentServer lets the connection fall silent without closing it:
@@ -250,10 +258,7 @@ func testWatchOfASilentServer(t *testing.T, ctx context.Context, p place) {
 	require.NoError(t, err)
 	require.Equal(t, store.Synced, next(t, ctx, events).Kind)
 	p.Mute()
-	put(t, ctx, direct, "w/end", "end")
-	r := &replica{told: map[string]store.Event{}}
-	r.follow(t, ctx, events, "w/end", "end")
-	r.requireState(t, ctx, direct)
+	(&replica{told: map[string]store.Event{}}).settle(t, ctx, events, direct)
 }
 
 // testLeaseOfALostHolder cuts off a store that holds a lease, for good: others
