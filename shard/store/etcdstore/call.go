@@ -8,6 +8,7 @@ import (
 
 	"github.com/elasticps/elasticps/shard/store"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -33,14 +34,18 @@ func (s *Store) read(ctx context.Context, what string, ask func(context.Context)
 	for pause := firstBackoff; ; pause = min(2*pause, lastBackoff) {
 		err := s.ready(ctx)
 		if err == nil {
-			err = s.classify(ctx, ask(short))
+			err = s.ask(ctx, short, ask)
 		}
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, store.ErrUnavailable) || !s.wait(short, pause) {
-			return fmt.Errorf("etcdstore: %s: %w", what, err)
+		if errors.Is(err, store.ErrUnavailable) && s.wait(short, pause) {
+			continue
 		}
+		if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		return fmt.Errorf("etcdstore: %s: %w", what, err)
 	}
 }
 
@@ -51,7 +56,7 @@ func (s *Store) change(ctx context.Context, what string, ask func(context.Contex
 	defer cancel()
 	err := s.ready(ctx)
 	if err == nil {
-		if err = s.classify(ctx, ask(short)); err != nil && !refused(err) {
+		if err = s.ask(ctx, short, ask); err != nil && !refused(err) {
 			err = fmt.Errorf("%w: %w", store.ErrUnknown, err)
 		}
 	}
@@ -59,6 +64,29 @@ func (s *Store) change(ctx context.Context, what string, ask func(context.Contex
 		return fmt.Errorf("etcdstore: %s: %w", what, err)
 	}
 	return nil
+}
+
+// ask asks once. short is ctx within the bounds of one call.
+func (s *Store) ask(ctx, short context.Context, ask func(context.Context) error) error {
+	var cause error
+	err := s.classify(ctx, ask(context.WithValue(short, causeKey{}, &cause)))
+	if cause != nil && errors.Is(err, store.ErrUnavailable) {
+		err = fmt.Errorf("%w: %s", err, status.Convert(cause).Message())
+	}
+	return err
+}
+
+// causeKey is the key of a context's value: where a call's last error goes as
+// gRPC reports it. The etcd client replaces it by that of the context when this
+// has ended, and with it why there was no connection.
+type causeKey struct{}
+
+func noteCause(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := invoke(ctx, method, req, reply, conn, opts...)
+	if cause, ok := ctx.Value(causeKey{}).(*error); ok {
+		*cause = err
+	}
+	return err
 }
 
 // wait pauses, until the store closes at most. It reports false if ctx ended
@@ -96,7 +124,7 @@ func (s *Store) classify(ctx context.Context, err error) error {
 	case codes.ResourceExhausted: // a message beyond the limits of gRPC
 		return fmt.Errorf("%w: %w", store.ErrLimit, err)
 	case codes.DeadlineExceeded, codes.Unavailable, codes.Canceled, codes.Aborted, codes.Internal, codes.Unknown:
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)

@@ -113,15 +113,19 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstBackoff, Multiplier: 2, Jitter: 0.2, MaxDelay: lastBackoff},
 			MinConnectTimeout: probeTimeout,
-		})},
+		}), grpc.WithChainUnaryInterceptor(noteCause)},
 	})
 	s := &Store{config: c, client: client, closing: make(chan struct{})}
 	if err != nil {
 		return nil, fmt.Errorf("etcdstore: open %q: %w", c.Endpoints, s.classify(ctx, err))
 	}
 	s.leases = pb.NewLeaseClient(client.ActiveConnection())
-	if _, err := s.Get(ctx, "open"); err != nil && !errors.Is(err, store.ErrNotFound) {
-		return nil, errors.Join(fmt.Errorf("etcdstore: open %q: %w", c.Endpoints, err), s.Close())
+	err = s.read(ctx, fmt.Sprintf("open %q", c.Endpoints), func(ctx context.Context) error {
+		_, err := client.Get(ctx, c.Root)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }

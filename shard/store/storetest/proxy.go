@@ -1,8 +1,11 @@
 package storetest
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"net"
+	"net/http/httptest"
 	"sync"
 	"testing"
 
@@ -35,6 +38,23 @@ func StartProxy(t *testing.T, server string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	return start(t, server, listener)
+}
+
+// StartTLSProxy is StartProxy for clients that want TLS, of which the server
+// knows nothing. It returns the configuration with which they trust the proxy.
+func StartTLSProxy(t *testing.T, server string) (*Proxy, *tls.Config) {
+	t.Helper()
+	certified := httptest.NewTLSServer(nil)
+	certified.Close()
+	trusted := x509.NewCertPool()
+	trusted.AddCert(certified.Certificate())
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2"}})
+	require.NoError(t, err)
+	return start(t, server, listener), &tls.Config{RootCAs: trusted}
+}
+
+func start(t *testing.T, server string, listener net.Listener) *Proxy {
 	p := &Proxy{server: server, listener: listener, links: make(map[*link]struct{})}
 	p.changed.L = &p.mu
 	p.running.Go(p.accept)

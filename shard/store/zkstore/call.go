@@ -20,28 +20,25 @@ var errOutrun = errors.New("zkstore: another writer was faster")
 func (s *Store) attempt(ctx context.Context, what string, do func(context.Context) error) error {
 	short, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	race := time.Millisecond
-	for pause := firstBackoff; ; {
+	backoff, race := firstBackoff, time.Millisecond
+	for {
 		err := s.ready(ctx)
 		if err == nil {
 			err = do(short)
 		}
-		again := false
+		var pause time.Duration
 		switch {
 		case err == nil:
 			return nil
 		case errors.Is(err, errOutrun):
-			again = s.wait(short, rand.N(race))
-			race = min(2*race, firstBackoff)
-			if !again {
-				err = fmt.Errorf("%w: %w", ended(short), err)
-			}
+			pause, race = rand.N(race), min(2*race, firstBackoff)
 		case errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrUnknown):
-			again = s.wait(short, pause)
-			pause = min(2*pause, lastBackoff)
-		}
-		if !again {
+			pause, backoff = backoff, min(2*backoff, lastBackoff)
+		default:
 			return fmt.Errorf("zkstore: %s: %w", what, err)
+		}
+		if !s.wait(short, pause) {
+			return fmt.Errorf("zkstore: %s: %w: %w", what, ended(short), err)
 		}
 	}
 }

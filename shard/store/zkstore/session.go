@@ -70,7 +70,7 @@ func (s *Store) publish(sess *session, cause error) {
 func (s *Store) session(ctx context.Context) (*session, error) {
 	for {
 		s.mu.Lock()
-		sess, arrived, cause := s.present, s.arrived, s.cause
+		sess, arrived := s.present, s.arrived
 		s.mu.Unlock()
 		if sess != nil {
 			return sess, nil
@@ -81,8 +81,10 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 			return nil, store.ErrClosed
 		case <-ctx.Done():
 			err := ended(ctx)
-			if cause != nil {
-				err = fmt.Errorf("%w: no session: %w", err, cause)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.cause != nil {
+				err = fmt.Errorf("%w: no session: %w", err, s.cause)
 			}
 			return nil, err
 		}

@@ -49,9 +49,12 @@ func (s *Store) elect(ctx context.Context, sess *session) error {
 			return err
 		}
 		n, err := s.ask(ctx, sess, func(c *zk.Conn) (node, error) {
-			_, _, events, err := c.ExistsW(at)
+			_, _, events, err := c.GetW(at)
 			return node{events: events}, err
 		})
+		if errors.Is(err, zk.ErrNoNode) { // gone in between
+			continue
+		}
 		if err != nil {
 			return err
 		}

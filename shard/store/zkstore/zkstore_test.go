@@ -3,6 +3,8 @@ package zkstore_test
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -308,6 +310,27 @@ func TestUsers(t *testing.T) {
 	client := raw(t)
 	require.NoError(t, client.AddAuth("digest", []byte("ads:secret:1")))
 	require.NoError(t, remove(client, name))
+}
+
+// TestTLS opens a store through TLS, and one that does not trust its server.
+func TestTLS(t *testing.T) {
+	proxy, trusting := storetest.StartTLSProxy(t, server(t))
+	config := zkstore.Config{Servers: []string{proxy.Address()}, Root: root(t), TLS: trusting}
+	s, err := zkstore.Open(t.Context(), config)
+	require.NoError(t, err)
+	defer s.Close()
+	rev, err := s.CompareAndSwap(t.Context(), "k", 0, []byte("v"))
+	require.NoError(t, err)
+	lease, err := s.Grant(t.Context(), time.Hour)
+	require.NoError(t, err)
+	require.NoError(t, s.KeepAlive(t.Context(), lease))
+	e, err := s.Get(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, rev, e.Revision)
+	config.TLS, config.Timeout = &tls.Config{RootCAs: x509.NewCertPool()}, 300*time.Millisecond
+	_, err = zkstore.Open(t.Context(), config)
+	require.ErrorIs(t, err, store.ErrUnavailable)
+	require.ErrorContains(t, err, "certificate signed by unknown authority")
 }
 
 func TestMaxWatchers(t *testing.T) {
