@@ -128,7 +128,8 @@ func (s *Store) ask(ctx context.Context, sess *session, request func(*zk.Conn) (
 	}
 }
 
-// classify gives an error of the client the kind that callers branch on.
+// classify gives an error of the client the kind that callers branch on: what is
+// no answer to the request itself is the absence of one.
 func (s *Store) classify(err error) error {
 	switch {
 	case err == nil:
@@ -136,12 +137,15 @@ func (s *Store) classify(err error) error {
 	case s.life.Err() != nil:
 		return fmt.Errorf("%w: %w", store.ErrClosed, err)
 	}
-	for _, away := range []error{zk.ErrConnectionClosed, zk.ErrNoServer, zk.ErrClosing, zk.ErrSessionExpired, zk.ErrSessionMoved} {
-		if errors.Is(err, away) {
-			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	for _, answer := range []error{
+		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrBadVersion, zk.ErrNotEmpty, zk.ErrNoChildrenForEphemerals,
+		zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrInvalidPath, zk.ErrBadArguments, zk.ErrAPIError,
+	} {
+		if errors.Is(err, answer) {
+			return err
 		}
 	}
-	return err
+	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 }
 
 // sync waits until the server that the store is connected to knows of every
