@@ -51,8 +51,8 @@
 //
 // MaxWatchers watches per store, each with a goroutine and a memory of the keys
 // under its prefix; List is one response, of at most 2 GiB. Keys, values and
-// leases as in package store. The servers must speak etcd's version 3.4 or
-// newer.
+// leases as in package store. It is tested with version 3.4 of the
+// servers.
 //
 // # References
 //

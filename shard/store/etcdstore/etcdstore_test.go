@@ -44,10 +44,12 @@ func root(t *testing.T) string {
 	return name
 }
 
-// raw is a client without a store.
+// raw is a client without a store, connected and at rest.
 func raw(t *testing.T) *clientv3.Client {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{server(t)}, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	_, err = client.Get(t.Context(), "/")
 	require.NoError(t, err)
 	return client
 }
@@ -192,6 +194,29 @@ func TestTLS(t *testing.T) {
 	_, err = etcdstore.Open(t.Context(), config)
 	require.ErrorIs(t, err, store.ErrUnavailable)
 	require.ErrorContains(t, err, "certificate signed by unknown authority")
+}
+
+// TestServersAway opens a store whose first two servers are away, one refusing
+// and one silent, and then loses the one that it is connected to.
+func TestServersAway(t *testing.T) {
+	away := storetest.StartProxy(t, server(t))
+	away.Stall()
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, gone.Close())
+	here := storetest.StartProxy(t, server(t))
+	s, err := etcdstore.Open(t.Context(), etcdstore.Config{
+		Endpoints: []string{gone.Addr().String(), away.Address(), here.Address()}, Root: root(t), Timeout: 30 * time.Second,
+	})
+	require.NoError(t, err)
+	defer s.Close()
+	rev, err := s.CompareAndSwap(t.Context(), "k", 0, []byte("v"))
+	require.NoError(t, err)
+	away.Restore()
+	here.Cut()
+	e, err := s.Get(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, rev, e.Revision)
 }
 
 func TestMaxWatchers(t *testing.T) {

@@ -62,8 +62,8 @@
 // servers must allow with jute.maxbuffer), and a lease has a key for each 4 KiB
 // of the rest, 247 with the default. 65,536 leases. The names of all keys take 64
 // MiB at most. MaxWatchers watches per store, each with a goroutine and a memory
-// of the keys under its prefix. 256 requests wait for answers at a time. The
-// servers must be of version 3.4 or newer.
+// of the keys under its prefix. 256 requests wait for answers at a time. It is
+// tested with version 3.8 of the servers.
 //
 // # References
 //

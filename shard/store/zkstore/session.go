@@ -31,6 +31,9 @@ type session struct {
 	cause   error
 }
 
+// minPatience is the least time that a server has to begin a session.
+const minPatience = time.Second
+
 // connect keeps the store connected, to one server after the other.
 func (s *Store) connect() {
 	pause := firstBackoff
@@ -114,14 +117,16 @@ func (s *Store) dial(server string) (*session, error) {
 		case <-sess.down:
 		}
 	})
-	timer := time.NewTimer(s.config.Timeout)
+	// As many servers as there are may be silent within the time of a session.
+	patience := max(s.config.SessionTimeout/time.Duration(len(s.config.Servers)), minPatience)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case err = <-first:
 	case <-sess.down:
 		err = sess.reason()
 	case <-timer.C:
-		err = fmt.Errorf("%s: no session after %v", server, s.config.Timeout)
+		err = fmt.Errorf("%s: no session after %v", server, patience)
 	case <-s.life.Done():
 		err = store.ErrClosed
 	}

@@ -33,7 +33,7 @@ func (s *Store) sweep() {
 			s.tendAll(ctx)
 		}
 		cancel()
-		s.wait(s.life, firstBackoff)
+		s.wait(s.life, lastBackoff)
 	}
 }
 

@@ -211,7 +211,8 @@ func (s *Store) run(f func()) bool {
 }
 
 // Close implements store.Store: it ends the watches and the session. Leases go
-// on until they run out, watched over by other stores on the same root.
+// on until they run out, watched over by other stores on the same root. It
+// blocks for a second or two when the server is silent.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -65,7 +65,7 @@ type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-// raw is a client without a store.
+// raw is a client without a store, connected and at rest.
 func raw(t *testing.T) *zk.Conn {
 	t.Helper()
 	client, events, err := zk.Connect([]string{server(t)}, sessionTimeout, zk.WithLogger(quiet{}))
@@ -76,6 +76,8 @@ func raw(t *testing.T) *zk.Conn {
 			break
 		}
 	}
+	_, _, err = client.Exists("/")
+	require.NoError(t, err)
 	return client
 }
 
@@ -331,6 +333,29 @@ func TestTLS(t *testing.T) {
 	_, err = zkstore.Open(t.Context(), config)
 	require.ErrorIs(t, err, store.ErrUnavailable)
 	require.ErrorContains(t, err, "certificate signed by unknown authority")
+}
+
+// TestServersAway opens a store whose first two servers are away, one refusing
+// and one silent, and then loses the one that it is connected to.
+func TestServersAway(t *testing.T) {
+	away := storetest.StartProxy(t, server(t))
+	away.Stall()
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, gone.Close())
+	here := storetest.StartProxy(t, server(t))
+	s, err := zkstore.Open(t.Context(), zkstore.Config{
+		Servers: []string{gone.Addr().String(), away.Address(), here.Address()}, Root: root(t), Timeout: 30 * time.Second,
+	})
+	require.NoError(t, err)
+	defer s.Close()
+	rev, err := s.CompareAndSwap(t.Context(), "k", 0, []byte("v"))
+	require.NoError(t, err)
+	away.Restore()
+	here.Cut()
+	e, err := s.Get(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, rev, e.Revision)
 }
 
 func TestMaxWatchers(t *testing.T) {
