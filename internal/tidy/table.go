@@ -71,8 +71,10 @@ var modules = []module{
 	{path: "github.com/vmihailenco/msgpack/v5"},
 	{path: "go.etcd.io/bbolt", dirs: []string{"shard/store/boltstore"}},
 	{path: "go.etcd.io/etcd", dirs: []string{"shard/store/etcdstore"}},
+	{path: "go.uber.org/zap", dirs: []string{"shard/store/etcdstore"}},
 	{path: "golang.org/x/sys"},
 	{path: "gonum.org/v1/gonum", dirs: []string{"examples"}},
+	{path: "google.golang.org/grpc", dirs: []string{"shard/store/etcdstore"}},
 	{path: "k8s.io", dirs: []string{"elastic/kubernetes"}},
 }
 
