@@ -89,6 +89,9 @@ var pure = []string{
 	"elastic/signal.go",
 	"elastic/snapshot.go",
 	"elastic/state.go",
+	"ps/checkpoint/layout.go",
+	"ps/checkpoint/manifest.go",
+	"ps/checkpoint/safetensors.go",
 	"ps/clock.go",
 }
 
