@@ -204,6 +204,9 @@ func (c *Checkpoint) load(ctx context.Context, l *level, index int) (*openFile, 
 	}
 	want := l.Files[index]
 	f, err := readFile(ctx, c.storage, l.Name, want.Name, want.Bytes)
+	if errors.Is(err, ErrNewer) {
+		return nil, fault(l.Name, want.Name, "", ErrDamaged, "%v in a checkpoint of version %d", err, formatVersion)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +276,10 @@ func (c *Checkpoint) ReadShard(ctx context.Context, id shard.ID, weights []float
 			values = values[4*n:]
 		}
 	})
-	return s, err
+	if err != nil {
+		return Shard{}, err
+	}
+	return s, nil
 }
 
 // ReadWeights fills dst with the weights of a layer from element begin on, whatever shards

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,7 +63,7 @@ type row struct {
 	Applied    uint64      `json:"applied"`
 	Clock      uint64      `json:"clock"`
 	Slots      []string    `json:"slots"`
-	Blocks     []int       `json:"blocks"`
+	Blocks     ascending   `json:"blocks"`
 	Windows    int         `json:"window_bytes"`
 	BlockState int         `json:"block_state_bytes"`
 }
@@ -78,7 +79,7 @@ func rowOf(s *Shard) row {
 func (r *row) shard() Shard {
 	return Shard{
 		ID: r.ID, Layer: r.Layer, Begin: r.Begin, End: r.End, Epoch: r.Epoch, Applied: r.Applied, Clock: r.Clock,
-		Slots: slices.Clone(r.Slots), Blocks: slices.Clone(r.Blocks),
+		Slots: slices.Clone(r.Slots), Blocks: slices.Clone([]int(r.Blocks)),
 	}
 }
 
@@ -129,6 +130,24 @@ func (r *row) validate() error {
 		last = b
 	}
 	return nil
+}
+
+// ascending is a list of numbers that ascend from 0 or more.
+type ascending []int
+
+// UnmarshalJSON implements json.Unmarshaler. It stops at the first number that does not ascend, so
+// that a long list of nothing takes no memory.
+func (a *ascending) UnmarshalJSON(src []byte) error {
+	last := -1
+	list, err := decodeRows(src, math.MaxInt32, func(n *int) error {
+		if *n <= last {
+			return fmt.Errorf("%d after %d, must ascend", *n, last)
+		}
+		last = *n
+		return nil
+	})
+	*a = append(ascending{}, list...)
+	return err
 }
 
 // layout is what a file of shards holds and where. The order of the data is: of each shard
@@ -242,7 +261,14 @@ func decodeLayout(src []byte) (*layout, error) {
 	if v, err := strconv.Atoi(m.Version); err == nil && v > formatVersion {
 		return nil, fmt.Errorf("%w: version %d, this is %d", ErrNewer, v, formatVersion)
 	}
-	rows, err := decodeRows(json.RawMessage(m.Shards), shard.MaxShards, (*row).validate)
+	last := int64(-1)
+	rows, err := decodeRows([]byte(m.Shards), shard.MaxShards, func(r *row) error {
+		if int64(r.ID) <= last {
+			return fmt.Errorf("shard %d after shard %d, must ascend", r.ID, last)
+		}
+		last = int64(r.ID)
+		return r.validate()
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: header: shards: %w", ErrDamaged, err)
 	}
@@ -265,7 +291,7 @@ func decodeLayout(src []byte) (*layout, error) {
 
 // decodeRows reads a JSON array of at most limit values, each of which check accepts before
 // the next one is read.
-func decodeRows[T any](src json.RawMessage, limit int, check func(*T) error) ([]T, error) {
+func decodeRows[T any](src []byte, limit int, check func(*T) error) ([]T, error) {
 	d := json.NewDecoder(bytes.NewReader(src))
 	d.DisallowUnknownFields()
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {

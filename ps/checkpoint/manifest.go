@@ -76,10 +76,20 @@ type document struct {
 
 type layerRow struct {
 	Name  string   `json:"name"`
-	Shape []int    `json:"shape"`
+	Shape shape    `json:"shape"`
 	DType string   `json:"dtype"`
 	Wire  string   `json:"wire"`
 	Init  *initRow `json:"init,omitempty"`
+}
+
+// shape is the shape of a layer.
+type shape []int
+
+// UnmarshalJSON implements json.Unmarshaler. It stops at the first dimension too many.
+func (s *shape) UnmarshalJSON(src []byte) error {
+	list, err := decodeRows(src, shard.MaxDims, func(*int) error { return nil })
+	*s = list
+	return err
 }
 
 type initRow struct {
@@ -89,10 +99,10 @@ type initRow struct {
 }
 
 type fileRow struct {
-	Name   string     `json:"name"`
-	Bytes  int64      `json:"bytes"`
-	CRC32C uint32     `json:"crc32c"`
-	Shards []shard.ID `json:"shards"`
+	Name   string    `json:"name"`
+	Bytes  int64     `json:"bytes"`
+	CRC32C uint32    `json:"crc32c"`
+	Shards ascending `json:"shards"`
 }
 
 // The line of the digest ends the document; what it covers ends before the comma.
@@ -114,7 +124,7 @@ func (m *Manifest) kind() string {
 func (m *Manifest) encode() ([]byte, string, error) {
 	layers := make([]layerRow, len(m.Model.Layers))
 	for i, l := range m.Model.Layers {
-		layers[i] = layerRow{Name: l.Name, Shape: append([]int{}, l.Shape...), DType: l.DType.String(), Wire: l.Wire.String()}
+		layers[i] = layerRow{Name: l.Name, Shape: append(shape{}, l.Shape...), DType: l.DType.String(), Wire: l.Wire.String()}
 		if l.Init != (shard.Initializer{}) {
 			layers[i].Init = &initRow{l.Init.Kind.String(), l.Init.Scale, l.Init.Seed}
 		}
@@ -125,7 +135,10 @@ func (m *Manifest) encode() ([]byte, string, error) {
 	}
 	files := make([]fileRow, len(m.Files))
 	for i, f := range m.Files {
-		files[i] = fileRow(f)
+		files[i] = fileRow{f.Name, f.Bytes, f.CRC32C, make(ascending, len(f.Shards))}
+		for j, id := range f.Shards {
+			files[i].Shards[j] = int(id)
+		}
 	}
 	d := document{
 		Format: manifestFormat, Version: formatVersion, Name: m.Name, Kind: m.kind(), Parent: m.Parent,
@@ -212,31 +225,45 @@ func (d *document) manifest() (Manifest, error) {
 	for i, r := range layers {
 		m.Model.Layers[i] = r.layer()
 	}
+	var last [3]int64 // the shard before, or the beginning
 	shards, err := decodeRows(d.Shards, shard.MaxShards, func(r *[3]int64) error {
-		if r[2] <= r[1] {
-			return fmt.Errorf("elements [%d, %d), must not be empty", r[1], r[2])
+		next := r[0] == last[0] && r[1] == last[2] || r[0] > last[0] && r[1] == 0
+		if !next || r[0] >= int64(len(layers)) || r[2] <= r[1] {
+			return fmt.Errorf("elements [%d, %d) of layer %d of %d do not follow [%d, %d) of layer %d", r[1], r[2], r[0], len(layers), last[1], last[2], last[0])
 		}
+		last = *r
 		return nil
 	})
 	if err != nil {
 		return m, fmt.Errorf("shards: %w", err)
 	}
 	for i, r := range shards {
-		if r[0] < 0 || r[0] >= int64(len(layers)) {
-			return m, fmt.Errorf("shard %d: layer %d of %d", i, r[0], len(layers))
-		}
 		m.Shards = append(m.Shards, shard.Shard{
 			ID:    shard.ID(i),
 			Range: shard.Range{Layer: int(r[0]), Begin: r[1], End: r[2]},
 			DType: m.Model.Layers[r[0]].DType,
 		})
 	}
-	files, err := decodeRows(d.Files, MaxFiles, func(r *fileRow) error { return checkFileName(r.Name) })
+	names := make(map[string]bool)
+	files, err := decodeRows(d.Files, MaxFiles, func(r *fileRow) error {
+		if names[r.Name] {
+			return fmt.Errorf("two files named %q", r.Name)
+		}
+		names[r.Name] = true
+		return checkFileName(r.Name)
+	})
 	if err != nil {
 		return m, fmt.Errorf("files: %w", err)
 	}
 	for _, r := range files {
-		m.Files = append(m.Files, File(r))
+		f := File{r.Name, r.Bytes, r.CRC32C, make([]shard.ID, len(r.Shards))}
+		for i, n := range r.Shards {
+			if n >= len(m.Shards) {
+				return m, fmt.Errorf("file %q holds shard %d of %d", r.Name, n, len(m.Shards))
+			}
+			f.Shards[i] = shard.ID(n)
+		}
+		m.Files = append(m.Files, f)
 	}
 	return m, nil
 }
@@ -358,12 +385,15 @@ func (m *Manifest) validateFiles() error {
 		if f.Bytes < 0 {
 			return fmt.Errorf("file %q has %d bytes", f.Name, f.Bytes)
 		}
+		if !slices.IsSorted(f.Shards) {
+			return fmt.Errorf("file %q: the shards do not ascend", f.Name)
+		}
 		for _, id := range f.Shards {
 			if int64(id) >= int64(len(in)) {
 				return fmt.Errorf("file %q holds shard %d of %d", f.Name, id, len(in))
 			}
 			if in[id] {
-				return fmt.Errorf("file %q holds shard %d, so does another, or this one twice", f.Name, id)
+				return fmt.Errorf("file %q holds shard %d, as does another, or it holds it twice", f.Name, id)
 			}
 			in[id] = true
 			missing--
