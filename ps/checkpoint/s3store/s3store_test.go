@@ -9,6 +9,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -102,6 +103,31 @@ func TestAbandonedUpload(t *testing.T) {
 	objects, err = s.List(t.Context(), "")
 	require.NoError(t, err)
 	require.Empty(t, objects)
+}
+
+// TestUploadMemory uploads 200 MiB in 40 parts: two buffers for parts, and what the requests take, which
+// is garbage afterwards and counts here as well.
+func TestUploadMemory(t *testing.T) {
+	s := open(t, config(t))
+	piece := make([]byte, 1<<20)
+	const pieces = 200
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	require.NoError(t, s.Put(t.Context(), "large", pieces<<20, func(w io.Writer) error {
+		for range pieces {
+			if _, err := w.Write(piece); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	runtime.ReadMemStats(&after)
+	taken := (after.TotalAlloc - before.TotalAlloc) >> 20
+	t.Logf("%d MiB taken for %d", taken, pieces)
+	require.Less(t, taken, uint64(pieces/3))
+	objects, err := s.List(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, []checkpoint.Object{{Name: "large", Bytes: pieces << 20}}, objects)
 }
 
 // TestNoBucket asks for a bucket that is not there, which must not look like an empty one: training
