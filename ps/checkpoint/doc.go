@@ -61,7 +61,8 @@
 // MaxHeaderBytes, MaxManifestBytes, MaxFiles, MaxChain, MaxSlots, MaxJobBytes; and those of
 // package shard. A manifest or header that says more than it has bytes for is refused before
 // memory is taken for it. Writing holds 1 MiB and the header, reading some MiB for each call
-// under way. Every function ends soon after its context has.
+// under way. Every function ends after its context has, as soon as the storage lets it: a file
+// system finishes the write or fsync that it is in.
 //
 // # References
 //

@@ -50,9 +50,13 @@ func readFile(ctx context.Context, s Storage, checkpoint, name string, size int6
 	return &openFile{layout: l, checkpoint: checkpoint, name: name, data: data, sums: sums, description: l.file(name, size, sum)}, nil
 }
 
-// Describe reads back the row of the manifest for a file that WriteFile wrote, on any server
-// that shares the storage.
+// Describe reads back what WriteFile returned for a file, on any host that shares the storage: whoever
+// commits learns from it that the file has arrived, and needs no more from its writer than the name. It
+// reads the header and the checksums. Errors are *Error: ErrNotFound, ErrDamaged, ErrNewer.
 func Describe(ctx context.Context, s Storage, checkpoint, file string) (File, error) {
+	if _, err := numberOf(checkpoint); err != nil {
+		return File{}, &Error{checkpoint, file, "", err}
+	}
 	if err := checkFileName(file); err != nil {
 		return File{}, &Error{checkpoint, file, "", err}
 	}

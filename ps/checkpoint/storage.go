@@ -13,9 +13,10 @@ import (
 // ctx has ended, and take names as CheckObject allows them.
 type Storage interface {
 	// Put makes an object of exactly size bytes, which write writes. The object is durable
-	// and visible, whole, when Put returns nil; until then and after an error it is not there,
-	// or still the one that was there before. Writers of different objects do not disturb each
-	// other. Put calls write at most once and returns its error as it is or wrapped.
+	// and visible, whole, when Put returns nil; until then and after an error of write it is not
+	// there, or still the one that was there before. After an error of the storage it is one of
+	// those or the whole new one. Writers of different objects do not disturb each other. Put
+	// calls write at most once and returns its error as it is or wrapped.
 	Put(ctx context.Context, name string, size int64, write func(io.Writer) error) error
 	// Read fills p with the bytes from offset on. An object that does not exist gives an
 	// error that wraps ErrNotFound, one that ends earlier io.ErrUnexpectedEOF.

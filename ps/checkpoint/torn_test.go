@@ -54,6 +54,10 @@ func threeSmall(t testing.TB) (checkpoint.Folder, *world) {
 // that does not need the file.
 func TestT27Torn(t *testing.T) {
 	s, _ := threeSmall(t)
+	step := 1
+	if underRace { // it finds nothing here and takes ten times as long
+		step = 7
+	}
 	for name, whole := range files(t, s) {
 		dir, _, _ := strings.Cut(name, "/")
 		if dir == "ckpt-00000001" {
@@ -73,11 +77,11 @@ func TestT27Torn(t *testing.T) {
 					t.Fatalf("%s: the newest good checkpoint is %q, must be %q", what, found, good)
 				}
 			}
-			for n := range whole {
+			for n := 0; n < len(whole); n += step {
 				check(fmt.Sprintf("cut at %d", n), whole[:n])
 			}
 			check("longer", whole+"x")
-			for at := range whole {
+			for at := 0; at < len(whole); at += step {
 				torn := []byte(whole)
 				torn[at] ^= 1 << (at % 8)
 				check(fmt.Sprintf("bit %d of byte %d", at%8, at), string(torn))
@@ -227,6 +231,8 @@ func TestT27Crash(t *testing.T) {
 			child.Env = append(os.Environ(), crashVariable+"="+moment+"="+string(s))
 			out, err := child.StdoutPipe()
 			require.NoError(t, err)
+			_, err = child.StdinPipe()
+			require.NoError(t, err)
 			require.NoError(t, child.Start())
 			lines := bufio.NewScanner(out)
 			for lines.Scan() && lines.Text() != moment {
@@ -280,8 +286,8 @@ type stopping struct {
 
 func (s *stopping) stop() {
 	fmt.Println("\n" + s.moment)
-	time.Sleep(time.Minute) // the kill comes at once
-	panic("not killed")
+	_, _ = io.Copy(io.Discard, os.Stdin) // it ends when the parent does, if that does not kill
+	os.Exit(3)
 }
 
 func (s *stopping) Put(ctx context.Context, name string, size int64, write func(io.Writer) error) error {

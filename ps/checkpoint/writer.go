@@ -26,8 +26,9 @@ type File struct {
 // WriteFile writes a file of a checkpoint: the states of shards, which must ascend by ID, and
 // the values of the blocks that they name, which fill writes. Memory does not grow with the
 // blocks: they go to the storage as they come. The file does not belong to the checkpoint
-// before Commit. It is an error when fill leaves out a block; its own error is returned
-// wrapped. Equal arguments and values give equal bytes.
+// before Commit. A file of the same name is replaced: give each attempt a name of its own, so that a
+// late one does not change what has been committed. It is an error when fill leaves out a block; its
+// own error is returned wrapped. Equal arguments and values give equal bytes. Errors are *Error.
 func WriteFile(ctx context.Context, s Storage, checkpoint, file string, shards []Shard, fill func(*Writer) error) (File, error) {
 	wrap := func(err error) (File, error) { return File{}, &Error{checkpoint, file, "", err} }
 	if _, err := numberOf(checkpoint); err != nil {

@@ -3,6 +3,7 @@ package checkpoint_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -185,4 +186,25 @@ func TestContextEnds(t *testing.T) {
 	_, _, err = checkpoint.Latest(ctx, s, "")
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, checkpoint.ErrNotFound)
+}
+
+// TestConcurrentReads reads all shards of a chain from many goroutines at once.
+func TestConcurrentReads(t *testing.T) {
+	s := checkpoint.Folder(t.TempDir())
+	w := newWorld(t, bigModel(), 1, "m")
+	full := w.mustSave(t, s, nil, 2)
+	w.push()
+	ref := w.mustSave(t, s, &full, 3)
+	c, err := checkpoint.Open(t.Context(), s, ref.Name)
+	require.NoError(t, err)
+	for i := range 4 {
+		t.Run(fmt.Sprint("load ", i), func(t *testing.T) {
+			t.Parallel()
+			requireEqual(t, w, load(t, c, "m"))
+		})
+		t.Run(fmt.Sprint("verify ", i), func(t *testing.T) {
+			t.Parallel()
+			require.NoError(t, c.Verify(t.Context()))
+		})
+	}
 }
