@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -12,7 +11,7 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// writeBytes is the size of the writes that a Writer makes of smaller tensors.
+// writeBytes is the size of the writes that a Writer makes.
 const writeBytes = 1 << 20
 
 // File is one row of a manifest: a file of shards.
@@ -55,10 +54,8 @@ func WriteFile(ctx context.Context, s Storage, checkpoint, file string, shards [
 	sum := kernel.CRC32C(0, head)
 	size := int64(len(head)) + l.bytes
 	err = s.Put(ctx, checkpoint+"/"+file, size, func(out io.Writer) error {
-		w := &Writer{l: l, out: bufio.NewWriterSize(out, writeBytes), sums: make([]byte, 0, 4*l.sums.tensor)}
-		if err := w.write(head); err != nil {
-			return err
-		}
+		w := &Writer{l: l, out: out, room: make([]byte, 0, min(size, writeBytes)), sums: make([]byte, 0, 4*l.sums.tensor)}
+		w.write(head)
 		if err := fill(w); err != nil {
 			return err
 		}
@@ -84,24 +81,39 @@ func (l *layout) file(name string, size int64, sum uint32) File {
 // within WriteFile only.
 type Writer struct {
 	l     *layout
-	out   *bufio.Writer
+	out   io.Writer
+	room  []byte // gathers what is written next
 	sums  []byte
 	shard int // whose block is next
 	block int // number of it among those of the shard
 	err   error
 }
 
-func (w *Writer) write(b []byte) error {
-	if w.err == nil {
-		_, w.err = w.out.Write(b)
+// write writes b and returns its checksum. An error stays in w.err.
+func (w *Writer) write(b []byte) (sum uint32) {
+	for len(b) > 0 && w.err == nil {
+		used := len(w.room)
+		n := min(len(b), cap(w.room)-used)
+		w.room = w.room[:used+n]
+		sum = kernel.CopyCRC32C(sum, w.room[used:], b[:n])
+		b = b[n:]
+		if len(w.room) == cap(w.room) {
+			w.flush()
+		}
 	}
-	return w.err
+	return sum
+}
+
+func (w *Writer) flush() {
+	if w.err == nil && len(w.room) > 0 {
+		_, w.err = w.out.Write(w.room)
+		w.room = w.room[:0]
+	}
 }
 
 // tensor writes one tensor and notes its checksum.
-func (w *Writer) tensor(b []byte) error {
-	w.sums = binary.LittleEndian.AppendUint32(w.sums, kernel.CRC32C(0, b))
-	return w.write(b)
+func (w *Writer) tensor(b []byte) {
+	w.sums = binary.LittleEndian.AppendUint32(w.sums, w.write(b))
 }
 
 // next moves to the next block to be written and returns its shard; nil at the end.
@@ -140,12 +152,10 @@ func (w *Writer) WriteBlock(id shard.ID, block int, weights []float32, slots ...
 			w.err = fmt.Errorf("array %d of block %d of shard %d has %d elements, must be %d", i, block, id, len(values), n)
 			return w.err
 		}
-		if err := w.tensor(wire.Bytes(values)); err != nil {
-			return err
-		}
+		w.tensor(wire.Bytes(values))
 	}
 	w.block++
-	return nil
+	return w.err
 }
 
 // expected says which block is next.
@@ -166,11 +176,10 @@ func (w *Writer) finish(shards []Shard, sum uint32) (uint32, error) {
 		return 0, fmt.Errorf("not all blocks were written, %s", w.expected())
 	}
 	for i := range shards {
-		_ = w.tensor(shards[i].Windows) // the error stays
-		_ = w.tensor(shards[i].BlockState)
+		w.tensor(shards[i].Windows)
+		w.tensor(shards[i].BlockState)
 	}
-	if err := w.write(w.sums); err != nil {
-		return 0, err
-	}
-	return kernel.CRC32C(sum, w.sums), w.out.Flush()
+	w.write(w.sums)
+	w.flush()
+	return kernel.CRC32C(sum, w.sums), w.err
 }

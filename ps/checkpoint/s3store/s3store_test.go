@@ -1,6 +1,7 @@
 package s3store_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -128,6 +130,30 @@ func TestUploadMemory(t *testing.T) {
 	objects, err := s.List(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, []checkpoint.Object{{Name: "large", Bytes: pieces << 20}}, objects)
+}
+
+// TestNoGoroutineIsLeft fails large Puts in every way: no part is on its way when Put has returned.
+func TestNoGoroutineIsLeft(t *testing.T) {
+	s := open(t, config(t))
+	for i := range 10 {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := s.Put(ctx, "a", 6*s3store.MinPartBytes, func(w io.Writer) error {
+			_, err := w.Write(make([]byte, s3store.MinPartBytes*(i%6)+1))
+			if i%2 == 0 {
+				cancel()
+				return err
+			}
+			return io.ErrClosedPipe
+		})
+		cancel()
+		require.Error(t, err)
+		var stacks bytes.Buffer
+		require.NoError(t, pprof.Lookup("goroutine").WriteTo(&stacks, 2))
+		require.NotContains(t, stacks.String(), "s3store.(*upload)")
+	}
+	objects, err := s.List(t.Context(), "")
+	require.NoError(t, err)
+	require.Empty(t, objects)
 }
 
 // TestNoBucket asks for a bucket that is not there, which must not look like an empty one: training
