@@ -138,6 +138,7 @@ type Coordinator struct {
 	telling   map[shard.ID]bool       // owners that are told about their followers
 	rests     map[shard.ID]time.Time  // until when a shard rests that could not get a follower
 	failovers []Failover              // the last keptFailovers
+	hopeless  bool                    // there is no checkpoint that a lost shard could be filled from
 	applied   map[shard.ID]uint64     // pushes to shards without followers, as last reported
 }
 
@@ -383,7 +384,8 @@ func (c *Coordinator) routes(m routesRequest) routesReply {
 		r.Owners = append(r.Owners, n)
 		r.Epochs = append(r.Epochs, uint64(a.Epoch))
 		// While a move is under way another server may have the shard.
-		if s := c.servers[a.Owner]; s != nil && s.lost[a.Shard] && !c.places.record(a.Shard).Recoverable() {
+		hope := c.cfg.Checkpoints.Storage != nil && !c.hopeless
+		if s := c.servers[a.Owner]; s != nil && s.lost[a.Shard] && !hope && !c.places.record(a.Shard).Recoverable() {
 			r.Lost = append(r.Lost, uint32(max(m.First, 0)+i))
 		}
 	}

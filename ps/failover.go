@@ -265,29 +265,38 @@ func (c *Coordinator) appoint(id shard.ID, sure bool) bool {
 	return false
 }
 
-// clean has the parties of a move that a promotion has ended drop what they have, as far
-// as they can be asked; those that cannot will be when they register.
+// clean has those drop what they have whom a promotion has left behind: the parties of a
+// move that it has ended, and other followers. Who cannot be asked will be when it
+// registers.
 func (c *Coordinator) clean(before shard.Record, owner shard.ServerID) {
-	p := before.Pending
-	if p == nil {
+	a := c.places.record(before.Assignment.Shard).Assignment
+	left := before.Followers.IDs()
+	if p := before.Pending; p != nil {
+		left = append(left, p.From, p.To)
+	}
+	for _, id := range left {
+		if id != owner {
+			c.discard(a, id, shard.EffectDiscard, shard.EffectDepose)
+		}
+	}
+}
+
+// discard has a server give up what it has of a shard, beside the caller, by the first of
+// the orders that it takes.
+func (c *Coordinator) discard(a shard.Assignment, id shard.ServerID, orders ...shard.EffectKind) {
+	if !c.isUp(id) {
 		return
 	}
-	a := c.places.record(before.Assignment.Shard).Assignment
-	for _, id := range []shard.ServerID{p.From, p.To} {
-		if id == owner || !c.isUp(id) {
-			continue
-		}
-		e := shard.Effect{Shard: a.Shard, Server: id, Peer: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
-		c.running.Go(func() {
-			ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
-			defer cancel()
-			for _, e.Kind = range []shard.EffectKind{shard.EffectDiscard, shard.EffectDepose} {
-				if _, err := c.command(ctx, e, c.cfg.StepTimeout, false); err == nil {
-					return
-				}
+	e := shard.Effect{Shard: a.Shard, Server: id, Peer: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
+	c.running.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
+		defer cancel()
+		for _, e.Kind = range orders {
+			if _, err := c.command(ctx, e, c.cfg.StepTimeout, false); err == nil {
+				return
 			}
-		})
-	}
+		}
+	})
 }
 
 // drop takes a follower that an owner has lost from the set, beside the caller, who holds
@@ -327,10 +336,11 @@ func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID) {
 		case errors.Is(err, errSettled):
 			continue
 		case err == nil:
+			c.tell(id)
 			if was.Followers.Has(follower) {
 				c.log.Info("follower is dropped", "shard", id, "follower", follower)
+				c.discard(was.Assignment, follower, shard.EffectDiscard)
 			}
-			c.tell(id)
 			return
 		}
 		c.reread(id, err)

@@ -23,6 +23,9 @@ func (c *Coordinator) refill(id shard.ID, from shard.ServerID) (lost uint64, ok 
 		saved, err := c.newest(before)
 		if err != nil {
 			c.log.Error("lost shard cannot be filled", "shard", id, "err", err)
+			c.mu.Lock()
+			c.hopeless = true
+			c.mu.Unlock()
 			return 0, false
 		}
 		to, err := c.refilled(id, from)
