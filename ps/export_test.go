@@ -118,3 +118,6 @@ func States(changes bool, servers ...*Server) map[shard.ID]State {
 	}
 	return all
 }
+
+// StateBytes is the memory that the shards on a server take.
+func StateBytes(s *Server) int64 { return s.load().StateBytes }

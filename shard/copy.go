@@ -183,7 +183,8 @@ func (c Copy) Step(e Effect) (Copy, error) {
 		// noted so that late orders of it are refused.
 		return Copy{Attempt: e.Attempt, Ended: true}, nil
 	}
-	if c.Ended && !newer {
+	dropped := e.Kind == EffectDiscard && c.State == CaughtUp // a follower since an attempt that was committed
+	if c.Ended && !newer && !dropped {
 		if state, ok := endedIn(e.Kind); ok && state == c.State && (state == Absent || e.Epoch == c.Epoch) {
 			return c, nil
 		}
