@@ -2,14 +2,19 @@ package ps_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
@@ -364,4 +369,145 @@ func TestT1LostShardGoesBackToCheckpoint(t *testing.T) {
 	require.Zero(t, f.Lost)
 	tr.goesOn()
 	tr.exact()
+}
+
+// brokenStorage is a storage that fails to write while it is told to.
+type brokenStorage struct {
+	checkpoint.Storage
+	broken atomic.Bool
+}
+
+var errDiskFull = errors.New("no space left on device")
+
+func (s *brokenStorage) Put(ctx context.Context, name string, size int64, write func(io.Writer) error) error {
+	if s.broken.Load() {
+		return errDiskFull
+	}
+	return s.Storage.Put(ctx, name, size, write)
+}
+
+// TestCheckpointFails: a storage that fails disturbs nothing, its error is told, and the
+// next checkpoint is written.
+func TestCheckpointFails(t *testing.T) {
+	for _, mode := range []ps.Mode{ps.ASP, ps.BSP} {
+		t.Run(mode.String(), func(t *testing.T) {
+			storage := &brokenStorage{Storage: checkpoint.Folder(t.TempDir())}
+			job := layersJob(1, 2, 100)
+			job.Consistency.Mode = mode
+			c := newCluster(t, job, saving(storage), oneNode)
+			c.servers(2)
+			c.placed()
+			ctx, stop := context.WithCancel(c.ctx)
+			ended := make(chan error, 1)
+			w := c.worker("w")
+			go func() { ended <- pushOnes(ctx, w, 2, 100) }()
+			c.save(false)
+			storage.broken.Store(true)
+			r, err := c.admin.Checkpoint(c.ctx, false)
+			require.NoError(t, err)
+			require.ErrorContains(t, r.Err(), errDiskFull.Error())
+			storage.broken.Store(false)
+			c.requireCut(storage, c.save(false), 2, 100, mode, 1)
+			stop()
+			require.NoError(t, <-ended)
+		})
+	}
+}
+
+// TestServerDiesDuringCheckpoint: what it owned is saved by the follower that takes over.
+func TestServerDiesDuringCheckpoint(t *testing.T) {
+	storage := &slowStorage{Storage: checkpoint.Folder(t.TempDir()), begun: make(chan string, 100), release: make(chan struct{})}
+	c := newCluster(t, layersJob(1, 2, 100), saving(storage))
+	servers := c.servers(3)
+	c.placed()
+	c.protected()
+	tr := c.traffic("l0", 100, c.worker("w"))
+	tr.goesOn()
+	result := make(chan ps.CheckpointReport, 1)
+	go func() {
+		r, _ := c.admin.Checkpoint(c.ctx, false)
+		result <- r
+	}()
+	file := <-storage.begun // a server writes
+	for _, s := range servers {
+		if strings.Contains(file, string(s.ID())) {
+			require.NoError(t, s.Close())
+		}
+	}
+	close(storage.release)
+	r := <-result
+	require.NoError(t, r.Err())
+	tr.goesOn()
+	tr.exact()
+	saved, err := checkpoint.Open(c.ctx, storage, r.Name)
+	require.NoError(t, err)
+	require.NoError(t, saved.Verify(c.ctx))
+}
+
+// slowStorage holds every write back until it is released.
+type slowStorage struct {
+	checkpoint.Storage
+	begun   chan string
+	release chan struct{}
+}
+
+func (s *slowStorage) Put(ctx context.Context, name string, size int64, write func(io.Writer) error) error {
+	select {
+	case s.begun <- name:
+	default:
+	}
+	select {
+	case <-s.release:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return s.Storage.Put(ctx, name, size, write)
+}
+
+// TestT20MemoryIsFlat saves and restores a hundred times.
+func TestT20MemoryIsFlat(t *testing.T) {
+	cycles := 100
+	if underRace || testing.Short() {
+		cycles = 20
+	}
+	folder := checkpoint.Folder(t.TempDir())
+	job := layersJob(ps.NoReplicas, 4, 64<<10)
+	node, err := actor.Start(t.Context(), actor.Config{})
+	require.NoError(t, err)
+	defer node.Close()
+	var early uint64
+	for i := range cycles {
+		cycle(t, node, job, folder, i)
+		if i == cycles/4 {
+			early = heapInUse()
+		}
+	}
+	late := heapInUse()
+	t.Logf("heap after a quarter of %d cycles %d KiB, at the end %d KiB", cycles, early>>10, late>>10)
+	require.Less(t, late, early+early/4+2<<20)
+}
+
+// cycle restores a job, pushes once, and saves it.
+func cycle(t *testing.T, node *actor.Node, job ps.Job, folder checkpoint.Folder, i int) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	coord, err := ps.StartCoordinator(ctx, ps.CoordinatorConfig{
+		Node: node, Job: job, Checkpoints: ps.CheckpointConfig{Storage: folder, Restore: ps.RestoreLatest, FullEvery: 1, Keep: 1},
+	})
+	require.NoError(t, err)
+	defer coord.Close()
+	s, err := ps.StartServer(ctx, ps.ServerConfig{Node: node, ID: "s", Coordinator: coord.Ref(), Listen: ps.ListenNone, Checkpoints: folder})
+	require.NoError(t, err)
+	defer s.Close()
+	w, err := ps.StartWorker(ctx, ps.ClientConfig{Node: node, Name: "w", Coordinator: coord.Ref()})
+	require.NoError(t, err)
+	defer w.Close()
+	got := make([]float32, 64<<10)
+	require.NoError(t, w.PushPull(ctx, "l0", vector(64<<10, -1), got))
+	require.Equal(t, float32(i+1), got[0])
+	admin, err := ps.NewAdmin(node, coord.Ref())
+	require.NoError(t, err)
+	r, err := admin.Checkpoint(ctx, true)
+	require.NoError(t, err)
+	require.NoError(t, r.Err())
 }

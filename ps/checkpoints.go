@@ -334,9 +334,11 @@ func (c *Coordinator) divide(ctx context.Context, m saveRequest) (parts []part, 
 		before := len(done)
 		answers := c.askOwners(ctx, m, round, done)
 		var errs []error
+		fatal := false
 		for _, a := range answers {
 			if a.err != nil {
 				errs = append(errs, fmt.Errorf("server %q: %w", a.server, a.err))
+				fatal = fatal || !(Retryable(a.err) || errors.Is(a.err, ErrClosed)) && c.isUp(a.server)
 				continue
 			}
 			for _, id := range a.shards {
@@ -347,7 +349,7 @@ func (c *Coordinator) divide(ctx context.Context, m saveRequest) (parts []part, 
 		switch {
 		case ctx.Err() != nil:
 			return nil, errors.Join(append(errs, context.Cause(ctx))...)
-		case len(errs) > 0 && !slices.ContainsFunc(errs, Retryable):
+		case fatal:
 			return nil, errors.Join(errs...)
 		case len(done) == before:
 			sleep(ctx, rejoinPause) // shards are on their way, or a server is being replaced

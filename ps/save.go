@@ -29,9 +29,10 @@ var errNoStorage = fmt.Errorf("%w: no storage for checkpoints is configured", Er
 
 // saving is one checkpoint that this server takes part in.
 type saving struct {
-	mu   sync.Mutex
-	over bool
-	cuts map[shard.ID]*cut // taken, and not written yet
+	mu    sync.Mutex
+	over  bool
+	timer *time.Timer
+	cuts  map[shard.ID]*cut // taken, and not written yet
 
 	once  sync.Once
 	ended chan struct{}
@@ -44,19 +45,21 @@ type saving struct {
 // before; a request of that which comes late finds it over.
 func (s *Server) saving(m saveRequest) *saving {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, v := range s.saves {
 		if v.nonce == m.Nonce {
+			s.mu.Unlock()
 			return v.saving
 		}
 	}
 	v := &saving{cuts: map[shard.ID]*cut{}, ended: make(chan struct{})}
+	v.timer = time.AfterFunc(m.Timeout, v.abandon) // nobody may come to write what was armed
+	others := slices.Clone(s.saves)
 	s.saves = append(s.saves, namedSaving{m.Nonce, v})
-	for _, other := range s.saves[:len(s.saves)-1] {
-		go other.abandon() // locks shards
+	s.saves = slices.Delete(s.saves, 0, max(0, len(s.saves)-keptSavings))
+	s.mu.Unlock()
+	for _, other := range others {
+		other.abandon()
 	}
-	s.saves = s.saves[max(0, len(s.saves)-keptSavings):]
-	time.AfterFunc(m.Timeout, v.abandon) // nobody may come to write what was armed
 	return v
 }
 
@@ -73,10 +76,12 @@ const keptSavings = 16
 func (v *saving) abandon() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.timer.Stop()
 	v.over = true
 	for _, c := range v.cuts {
 		c.end()
 	}
+	v.cuts = nil // they have the arrays of the shards
 }
 
 // keep adds a cut. It reports false if the checkpoint is over.

@@ -464,7 +464,11 @@ func (s *Server) closeData() {
 	for c := range s.conns {
 		_ = c.Close() // its reader ends
 	}
+	saves := s.saves
 	s.mu.Unlock()
+	for _, v := range saves {
+		v.abandon()
+	}
 	for _, r := range s.all() {
 		r.mu.Lock()
 		r.free()
