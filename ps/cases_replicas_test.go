@@ -1,6 +1,8 @@
 package ps_test
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -14,15 +16,25 @@ import (
 
 // Followers when more than one thing goes wrong, and what is left of them afterwards.
 
-// sets are the numbers of the sets of followers in the store, one per shard.
-func (c *cluster) sets() (sets []uint64) {
+// records are those of the shards in the store.
+func (c *cluster) records() (records []shard.Record) {
 	c.t.Helper()
 	entries, err := c.store.List(c.ctx, "")
 	require.NoError(c.t, err)
 	for _, e := range entries {
 		if r, err := shard.DecodeRecord(e.Value); err == nil && r.Assignment.Epoch > 0 {
-			sets = append(sets, r.Set)
+			records = append(records, r)
 		}
+	}
+	slices.SortFunc(records, func(a, b shard.Record) int { return cmp.Compare(a.Assignment.Shard, b.Assignment.Shard) })
+	return records
+}
+
+// sets are the numbers of the sets of followers, one per shard.
+func (c *cluster) sets() (sets []uint64) {
+	c.t.Helper()
+	for _, r := range c.records() {
+		sets = append(sets, r.Set)
 	}
 	return sets
 }
