@@ -66,13 +66,25 @@ func (r role) start(t testing.TB) *process {
 	return p
 }
 
-// launch runs a role until end is called.
-func (r role) launch(t testing.TB) *process {
+// command is the command of a process that is to be the role.
+func (r role) command(t testing.TB) *exec.Cmd {
 	t.Helper()
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestRole$", "-test.timeout=120s")
 	cmd.Env = append(os.Environ(), roleVariable+"="+string(text))
+	return cmd
+}
+
+// launch runs a role until end is called.
+func (r role) launch(t testing.TB) *process {
+	t.Helper()
+	return launchCommand(t, r.command(t))
+}
+
+// launchCommand starts a process that runs until end is called.
+func launchCommand(t testing.TB, cmd *exec.Cmd) *process {
+	t.Helper()
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	reader, writer, err := os.Pipe()

@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/elasticps/elasticps/actor"
@@ -251,5 +252,5 @@ func (r *replica) assume(next shard.Copy) (ended []*followerStream, a settlement
 		return ended, a
 	}
 	a.dropped, r.deferred = r.deferred, nil
-	return r.streams, a
+	return slices.Clone(r.streams), a // each that ends is taken off r.streams
 }

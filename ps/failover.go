@@ -108,11 +108,11 @@ func (c *Coordinator) suspect(id shard.ServerID) {
 }
 
 // fail replaces a server for the shards that it has lost: it is another run of it that
-// has come back. The caller holds c.mu.
-func (c *Coordinator) fail(id shard.ServerID, lost map[shard.ID]bool) {
+// has come back, and what it holds it has brought with it. The caller holds c.mu.
+func (c *Coordinator) fail(id shard.ServerID, lost, held map[shard.ID]bool) {
 	shards := map[shard.ID]bool{}
 	for _, r := range c.places.all() {
-		if s := r.Assignment.Shard; lost[s] || r.Followers.Has(id) {
+		if s := r.Assignment.Shard; lost[s] || (r.Followers.Has(id) && !held[s]) {
 			shards[s] = true
 		}
 	}
@@ -180,7 +180,7 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, only map[shard.ID]b
 var errSettled = errors.New("ps: nothing to be done")
 
 // promote gives a shard of a server that is gone to a follower, and returns when that
-// serves. It reports false if there is none.
+// serves; if that has lost its copy, to the next one. It reports false if there is none.
 func (c *Coordinator) promote(id shard.ID, from shard.ServerID, sure bool) bool {
 	for c.ctx.Err() == nil {
 		var before shard.Record
@@ -199,8 +199,12 @@ func (c *Coordinator) promote(id shard.ID, from shard.ServerID, sure bool) bool 
 		cancel()
 		switch {
 		case err == nil:
-			c.clean(before, to)
-			return c.appoint(id, sure)
+			c.clean(before)
+			if err = c.appoint(id, sure); !errors.Is(err, shard.ErrRefused) {
+				return err == nil
+			}
+			from = to
+			continue
 		case errors.Is(err, errSettled):
 			return before.Assignment.Owner != from
 		case errors.Is(err, shard.ErrRecord):
@@ -236,13 +240,14 @@ func (c *Coordinator) reread(id shard.ID, cause error) {
 	}
 }
 
-// appoint has the owner of the record serve. It returns when that does, or cannot.
-func (c *Coordinator) appoint(id shard.ID, sure bool) bool {
+// appoint has the owner of the record serve. It returns when that does, or cannot: the
+// error wraps shard.ErrRefused if the owner has no copy that could serve.
+func (c *Coordinator) appoint(id shard.ID, sure bool) error {
 	for c.ctx.Err() == nil {
 		r := c.places.record(id)
 		a := r.Assignment
 		if r.Pending != nil || !c.isUp(a.Owner) {
-			return false // somebody else's, or the next failover's
+			return errSettled // somebody else's, or the next failover's
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
 		e := shard.Effect{Kind: shard.EffectActivate, Shard: id, Server: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
@@ -250,7 +255,7 @@ func (c *Coordinator) appoint(id shard.ID, sure bool) bool {
 		cancel()
 		switch {
 		case err == nil:
-			return true
+			return nil
 		case errors.Is(err, shard.ErrRefused):
 			c.log.Error("promoted follower refuses", "shard", id, "server", a.Owner, "err", err)
 			c.mu.Lock()
@@ -258,40 +263,34 @@ func (c *Coordinator) appoint(id shard.ID, sure bool) bool {
 				s.lost[id] = true
 			}
 			c.mu.Unlock()
-			return false
+			return err
 		}
 		sleep(c.ctx, retryPause)
 	}
-	return false
+	return c.ctx.Err()
 }
 
-// clean has those drop what they have whom a promotion has left behind: the parties of a
-// move that it has ended, and other followers. Who cannot be asked will be when it
-// registers.
-func (c *Coordinator) clean(before shard.Record, owner shard.ServerID) {
-	a := c.places.record(before.Assignment.Shard).Assignment
-	left := before.Followers.IDs()
+// clean has the parties of a move that a promotion has ended drop what they have.
+func (c *Coordinator) clean(before shard.Record) {
 	if p := before.Pending; p != nil {
-		left = append(left, p.From, p.To)
-	}
-	for _, id := range left {
-		if id != owner {
-			c.discard(a, id, shard.EffectDiscard, shard.EffectDepose)
-		}
+		c.free(before.Assignment.Shard, p.From)
+		c.free(before.Assignment.Shard, p.To)
 	}
 }
 
-// discard has a server give up what it has of a shard, beside the caller, by the first of
-// the orders that it takes.
-func (c *Coordinator) discard(a shard.Assignment, id shard.ServerID, orders ...shard.EffectKind) {
-	if !c.isUp(id) {
+// free has a server that neither owns nor follows a shard drop what it has of it, beside
+// the caller, as far as it can be asked; if it cannot, it will be when it registers.
+func (c *Coordinator) free(id shard.ID, server shard.ServerID) {
+	r := c.places.record(id)
+	a := r.Assignment
+	if server == a.Owner || r.Followers.Has(server) || !c.isUp(server) {
 		return
 	}
-	e := shard.Effect{Shard: a.Shard, Server: id, Peer: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
+	e := shard.Effect{Shard: id, Server: server, Peer: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
 	c.running.Go(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
 		defer cancel()
-		for _, e.Kind = range orders {
+		for _, e.Kind = range []shard.EffectKind{shard.EffectDiscard, shard.EffectDepose} {
 			if _, err := c.command(ctx, e, c.cfg.StepTimeout, false); err == nil {
 				return
 			}
@@ -336,11 +335,11 @@ func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID) {
 		case errors.Is(err, errSettled):
 			continue
 		case err == nil:
-			c.tell(id)
 			if was.Followers.Has(follower) {
 				c.log.Info("follower is dropped", "shard", id, "follower", follower)
-				c.discard(was.Assignment, follower, shard.EffectDiscard)
 			}
+			c.tell(id)
+			c.free(id, follower)
 			return
 		}
 		c.reread(id, err)
