@@ -130,13 +130,15 @@ type copyRule struct {
 
 // copyRules is every legal order but those of count; it is never changed.
 var copyRules = map[order]copyRule{
-	{EffectPrepare, true}:   {from: []CopyState{Absent, Receiving, CaughtUp, Released}, next: Receiving},
-	{EffectPrepare, false}:  {done: []CopyState{Receiving, CaughtUp}},
-	{EffectFollow, true}:    {from: []CopyState{Serving, Following}, next: Following},
-	{EffectFollow, false}:   {done: []CopyState{Following, Frozen}},
-	{EffectFreeze, true}:    {from: []CopyState{Serving, Following}, next: Frozen}, // a switch
-	{EffectFreeze, false}:   {from: []CopyState{Following}, done: []CopyState{Frozen}, next: Frozen},
-	{EffectActivate, true}:  {from: []CopyState{CaughtUp}, next: Serving, ends: true}, // a switch, or a promotion
+	{EffectPrepare, true}:  {from: []CopyState{Absent, Receiving, CaughtUp, Released}, next: Receiving},
+	{EffectPrepare, false}: {done: []CopyState{Receiving, CaughtUp}},
+	{EffectFollow, true}:   {from: []CopyState{Serving, Following}, next: Following},
+	{EffectFollow, false}:  {done: []CopyState{Following, Frozen}},
+	{EffectFreeze, true}:   {from: []CopyState{Serving, Following}, next: Frozen}, // a switch
+	{EffectFreeze, false}:  {from: []CopyState{Following}, done: []CopyState{Frozen}, next: Frozen},
+	// A switch, or a promotion: that of a source too, which the record has as a follower
+	// since a switch was committed and which has not been demoted yet.
+	{EffectActivate, true}:  {from: []CopyState{CaughtUp, Frozen}, next: Serving, ends: true},
 	{EffectActivate, false}: {from: []CopyState{CaughtUp}, next: Serving, ends: true},
 	{EffectRelease, false}:  {from: []CopyState{Frozen}, next: Released, ends: true},
 	{EffectDemote, false}:   {from: []CopyState{Frozen}, next: CaughtUp, ends: true},
