@@ -24,6 +24,10 @@ type Status struct {
 	// NumServers is how many servers there are in total.
 	NumServers int
 	Moves      []MoveReport // the last ones that ended
+	Failovers  []Failover   // the last ones that ended
+	// Exposed is how many shards have fewer followers than the job wants and the
+	// servers allow: a repair is under way.
+	Exposed int
 }
 
 // ServerStatus is one server.
@@ -34,7 +38,9 @@ type ServerStatus struct {
 	Addr     string
 	Up       bool
 	Draining bool
+	Domain   string
 	Owned    int   // shards
+	Follows  int   // shards of others that it has a copy of
 	Bytes    int64 // parameters of the shards owned, without optimizer state
 	Load     ServerLoad
 	Latency  LatencySummary // of pushes, the worst of all workers; zero Count: unknown
@@ -87,13 +93,15 @@ func (c *Coordinator) status(m statusRequest) Status {
 	for _, k := range c.moves[max(0, len(c.moves)-statusMoves):] {
 		st.Moves = append(st.Moves, k.report)
 	}
+	st.Failovers = slices.Clone(c.failovers)
+	st.Exposed = shard.Exposed(c.places.all(), c.candidates(), c.cfg.Job.Replicas)
 	return st
 }
 
 // serverStatus is one page of servers, in order of their IDs.
 func (c *Coordinator) serverStatus(first int) []ServerStatus {
 	worst := c.latencies()
-	owners := c.places.owners()
+	records := c.places.all()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ids := slices.Sorted(maps.Keys(c.servers))
@@ -102,12 +110,17 @@ func (c *Coordinator) serverStatus(first int) []ServerStatus {
 		s := c.servers[id]
 		row := ServerStatus{
 			ID: id, Node: s.info.Node, Process: s.info.Process, Addr: s.info.Addr, Up: s.up, Draining: s.draining,
-			Load: s.load, Latency: worst[id],
+			Load: s.load, Latency: worst[id], Domain: s.info.Domain,
 		}
 		row.RTT, _ = c.cfg.Node.RTT(s.info.Node)
-		for _, shardID := range owners.Of(id) {
-			row.Owned++
-			row.Bytes += c.shards[shardID].Bytes()
+		for _, r := range records {
+			switch {
+			case r.Assignment.Owner == id:
+				row.Owned++
+				row.Bytes += c.shards[r.Assignment.Shard].Bytes()
+			case r.Followers.Has(id):
+				row.Follows++
+			}
 		}
 		rows = append(rows, row)
 	}

@@ -89,7 +89,7 @@ func TestZombieIsFencedUnderASP(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for the time in which a coordinator takes nobody for gone")
 	}
-	settled(t)
+	together(t)
 	c := newCluster(t, smallJob(ps.Consistency{}))
 	c.server("s1")
 	c.placed()

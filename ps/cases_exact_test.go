@@ -96,17 +96,25 @@ func (l *lossy) requireSums(t *testing.T, rounds int) {
 	require.Equal(t, uint64(2*n*rounds), l.c.applied(), "the servers' own count")
 }
 
+// lossyWorkers is how many workers T12 has.
+func lossyWorkers() int {
+	if underRace {
+		return 50 // on whose thousands of goroutines the detector spends its time
+	}
+	return 300
+}
+
 // T12: a proxy drops, doubles and delays frames of both directions; every push
 // counts once.
 func TestT12LostDoubledReordered(t *testing.T) {
 	const rounds = 20
-	settled(t)
-	f := newFaulty(1)
-	l := newLossy(t, f.judge, 300, layer("own", 300, 1), layer("shared", 1))
+	together(t)
+	f, n := newFaulty(1), lossyWorkers()
+	l := newLossy(t, f.judge, n, layer("own", n, 1), layer("shared", 1))
 	l.add(t, rounds, 16)
 	l.requireSums(t, rounds)
 	for _, v := range []fate{drop, double, delay} {
-		require.Greater(t, f.count(v), 300*rounds*2/20, "the proxy did its worst")
+		require.Greater(t, f.count(v), n*rounds*2/20, "the proxy did its worst")
 	}
 }
 
@@ -121,12 +129,21 @@ func TestT12MillionPushes(t *testing.T) {
 		rounds /= 20
 	}
 	settled(t)
-	l := newLossy(t, newFaulty(2).judge, 300, layer("own", 300, 1), layer("shared", 1))
+	n, f := lossyWorkers(), newFaulty(2)
+	var begun atomic.Bool
+	judge := func(toServer bool, h *wire.Header) fate {
+		if !begun.Load() { // nothing is lost while all workers make themselves known
+			return pass
+		}
+		return f.judge(toServer, h)
+	}
+	l := newLossy(t, judge, n, layer("own", n, 1), layer("shared", 1))
 	l.add(t, 8, 8)
 	windows, heap := l.server.WindowBytes(), heapInUse()
 	started := time.Now()
-	l.add(t, rounds-8, 48)
-	t.Logf("%d pushes in %v through a proxy that loses 10 %%", 600*rounds, time.Since(started))
+	begun.Store(true)
+	l.add(t, rounds-8, 96)
+	t.Logf("%d pushes in %v through a proxy that loses 10 %%", 2*n*rounds, time.Since(started))
 	l.requireSums(t, rounds)
 	require.Equal(t, windows, l.server.WindowBytes(), "push windows")
 	require.Less(t, windows, 300*1024, "push windows of 300 workers at two shards")
@@ -144,7 +161,7 @@ func heapInUse() uint64 {
 // T12 for what is larger than a frame: gradients of many blocks, pulled again, while
 // the same faults happen.
 func TestT12LargeLayers(t *testing.T) {
-	settled(t)
+	together(t)
 	const n, rounds = 5*ps.BlockElems + 3, 6
 	l := newLossy(t, newFaulty(3).judge, 4, layer("big", n))
 	parallel(t, len(l.workers), func(i int) error {
@@ -164,7 +181,7 @@ func TestT12LargeLayers(t *testing.T) {
 // T12 over moves: the pushes are exact also while the shards change hands and the
 // frames between the workers and both servers are lost, doubled and reordered.
 func TestT12WhileMoving(t *testing.T) {
-	settled(t)
+	together(t)
 	f := newFaulty(4)
 	l := newLossy(t, f.judge, 20, layer("own", 20, 1), layer("shared", 1))
 	l.c.proxied("s2", newFrameProxy(t, f.judge))

@@ -190,7 +190,7 @@ func TestHostileFrames(t *testing.T) {
 		"block":              header(func(h *wire.Header) { h.Kind = wire.Block }),
 		"block meta":         header(func(h *wire.Header) { h.Kind = wire.BlockMeta }),
 		"forward":            header(func(h *wire.Header) { h.Kind = wire.Forward }),
-		"seal":               header(func(h *wire.Header) { h.Kind = wire.Seal }),
+		"state":              header(func(h *wire.Header) { h.Kind = wire.State }),
 		"huge pull":          frame(wire.Header{Kind: wire.Pull, Epoch: 1, Count: ^uint32(0)}, nil),
 	}
 	for name, said := range says {

@@ -85,7 +85,7 @@ func (tr *traffic) exact() {
 	tr.stop()
 	tr.running.Wait()
 	require.NoError(tr.c.t, tr.failed())
-	w := tr.c.client("reader")
+	w := tr.c.client("reader-of-" + tr.layer)
 	got := make([]float32, tr.elems)
 	require.NoError(tr.c.t, w.Pull(tr.c.ctx, tr.layer, got))
 	require.Equal(tr.c.t, vector(tr.elems, float32(tr.acked.Load())), got)

@@ -231,7 +231,9 @@ func (l *lateStore) CompareAndSwap(ctx context.Context, key string, old store.Re
 // A move whose first write comes long after it was given up blocks no later move.
 func TestWriteOfAGivenUpMoveThatComesLate(t *testing.T) {
 	var armed atomic.Bool
-	c := newCluster(t, tinyJob(ps.ASP, layer("a", 10)), func(c *cluster) {
+	job := tinyJob(ps.ASP, layer("a", 10))
+	job.Replicas = ps.NoReplicas
+	c := newCluster(t, job, func(c *cluster) {
 		c.cfg.Store = &lateStore{Store: c.store, hold: func(key string) bool {
 			return key == "elasticps/job/shard/00000000" && armed.CompareAndSwap(true, false)
 		}}

@@ -41,9 +41,10 @@ var undoing = map[shard.EffectKind]shard.EffectKind{
 }
 
 func TestT16CoordinatorKilledAtEachStep(t *testing.T) {
+	together(t)
 	for i, at := range forward {
 		t.Run(at.String(), func(t *testing.T) {
-			settled(t)
+			t.Parallel()
 			everywhere(t, func(t *testing.T, options ...option) {
 				s := &steps{}
 				c := newCluster(t, stuckJob(), append(options, s.install)...)
@@ -70,9 +71,10 @@ func TestT16CoordinatorKilledAtEachStep(t *testing.T) {
 }
 
 func TestT16CoordinatorKilledWhileUndoing(t *testing.T) {
+	together(t)
 	for at, death := range undoing {
 		t.Run(at.String(), func(t *testing.T) {
-			settled(t)
+			t.Parallel()
 			s := &steps{}
 			c := newCluster(t, stuckJob(), s.install)
 			c.server("s1")

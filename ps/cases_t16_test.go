@@ -28,6 +28,7 @@ const stuckElems = ps.BlockElems + 100 // of layer a: two blocks
 
 func stuckJob() ps.Job {
 	return ps.Job{
+		Replicas:  ps.NoReplicas, // the steps of a move, and nothing else
 		Model:     shard.Model{Layers: []shard.Layer{layer("a", stuckElems), layer("b", 10)}},
 		Optimizer: ps.SGD(1), MaxShardBytes: 64 << 20, // a is shard 0, b is shard 1
 	}
@@ -69,9 +70,10 @@ func (c *cluster) try(to shard.ServerID) ps.MoveReport {
 }
 
 func TestT16TargetKilledAtEachStep(t *testing.T) {
+	together(t)
 	for _, at := range forward {
 		t.Run(at.String(), func(t *testing.T) {
-			settled(t)
+			t.Parallel()
 			s := &steps{}
 			c := newCluster(t, stuckJob(), s.install)
 			c.server("s1")
@@ -124,9 +126,10 @@ func (c *cluster) lostTarget() {
 // A target that hangs is not dead: up to the commit the move is undone by its
 // deadline; after it, the move goes on when the target does.
 func TestT16TargetHangsAtEachStep(t *testing.T) {
+	together(t)
 	for _, at := range forward[:6] {
 		t.Run(at.String(), func(t *testing.T) {
-			settled(t)
+			t.Parallel()
 			s := &steps{}
 			c := newCluster(t, stuckJob(), s.install, func(c *cluster) {
 				c.cfg.StepTimeout, c.cfg.CopyTimeout = time.Second, time.Second
@@ -173,9 +176,10 @@ func (c *cluster) isUp(id shard.ServerID) bool {
 }
 
 func TestT16SourceKilledAtEachStep(t *testing.T) {
+	together(t)
 	for i, at := range forward {
 		t.Run(at.String(), func(t *testing.T) {
-			settled(t)
+			t.Parallel()
 			s := &steps{}
 			c := newCluster(t, stuckJob(), s.install)
 			source := c.process("server", "s1")

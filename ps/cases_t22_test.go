@@ -347,7 +347,7 @@ func TestT22NumbersThatAreNone(t *testing.T) {
 
 // T22, lost and doubled frames: a push as two bytes an element counts once, like any.
 func TestT22LostAndDoubled(t *testing.T) {
-	settled(t)
+	together(t)
 	const n, pushes = ps.BlockElems + 1, 10
 	c := newCluster(t, sgdJob(wired("float16", shard.Float16, n), wired("bfloat16", shard.BFloat16, 3)), patient)
 	c.within(2 * time.Minute)

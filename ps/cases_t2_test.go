@@ -17,7 +17,7 @@ import (
 
 // lateness is how much later it starts.
 func lateness() time.Duration {
-	if testing.Short() {
+	if testing.Short() || underRace {
 		return 2 * time.Second
 	}
 	return 10 * time.Second

@@ -103,7 +103,7 @@ func (c *cluster) wholeLife() {
 
 // A message that is always lost ends in the deadline of whoever waits for it.
 func TestT5MessagesAlwaysLost(t *testing.T) {
-	settled(t)
+	together(t)
 	c := newCluster(t, smallJob(ps.Consistency{Mode: ps.BSP}))
 	c.server("s1")
 	c.placed()

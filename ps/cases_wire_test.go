@@ -45,7 +45,7 @@ func (d *damage) happened() bool {
 // at every byte of handshake, push and pull, in both directions: the worker notices
 // nothing, and every push has been applied once.
 func TestWireDamageAtEveryByte(t *testing.T) {
-	settled(t)
+	together(t)
 	const n = 4
 	c := newCluster(t, sgdJob(layer("x", n)), patient)
 	var d *damage

@@ -214,20 +214,33 @@ func (c *Client) leave(ctx context.Context) error {
 }
 
 // performLocal is a request to a server in this process: no copy, no socket. With a
-// device it takes time, as a socket would.
+// device, or followers, it takes time, as a socket would.
 func performLocal(ctx context.Context, s *Server, k *call) {
-	if s.cfg.Device == nil {
-		k.performOn(ctx, s)
+	if s.cfg.Device != nil {
+		go k.performOn(ctx, s)
 		return
 	}
-	go k.performOn(ctx, s)
+	k.performOn(ctx, s)
 }
 
 func (k *call) performOn(ctx context.Context, s *Server) {
-	started := time.Now()
+	k.began = time.Now()
 	o := k.perform(ctx, s)
-	if o.code == codeMoved {
-		k.text = string(o.to.server)
+	if o.after > 0 || o.wait != nil {
+		if s.cfg.Device == nil {
+			go k.settle(ctx, s, o)
+		} else {
+			k.settle(ctx, s, o)
+		}
+		return
+	}
+	k.answerLocal(o)
+}
+
+// settle waits until an answer holds, or another may be had.
+func (k *call) settle(ctx context.Context, s *Server, o outcome) {
+	if o.after > 0 {
+		o = s.confirm(ctx, &k.header, o)
 	}
 	if o.code == codeRetry && o.wait != nil {
 		select {
@@ -236,9 +249,34 @@ func (k *call) performOn(ctx context.Context, s *Server) {
 		case <-s.ctx.Done():
 		}
 	}
-	k.took, k.out = time.Since(started), o
-	k.began = started
+	k.answerLocal(o)
+}
+
+func (k *call) answerLocal(o outcome) {
+	if o.code == codeMoved {
+		k.text = string(o.to.server)
+	}
+	k.took, k.out = time.Since(k.began), o
 	k.leg.answered(k)
+}
+
+// confirm returns the answer OK when the followers have what it speaks of.
+func (s *Server) confirm(ctx context.Context, h *wire.Header, o outcome) outcome {
+	wake := make(chan bool, 1)
+	waits, c := o.copy.await(deferred{change: o.after, wake: wake})
+	if !waits {
+		return outcome{code: c}
+	}
+	select {
+	case ok := <-wake:
+		if ok {
+			return outcome{}
+		}
+		return s.standing(h)
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+	}
+	return outcome{code: codeRetry}
 }
 
 // perform hands the caller's slice to the server. What would be rounded on the way over a

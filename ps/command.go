@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/elasticps/elasticps/actor"
-	"github.com/elasticps/elasticps/internal/stream"
-	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -17,6 +15,7 @@ type commandKind uint8
 const (
 	commandStep  commandKind = iota // the effect of a move that Step names
 	commandHost                     // create a shard that never existed
+	commandOwns                     // say whether this server has the shard as its owner
 	commandEvict                    // drop a shard that was created here but recorded elsewhere: it never had a client
 )
 
@@ -36,11 +35,12 @@ type flightKey struct {
 	shard   shard.ID
 	epoch   shard.Epoch
 	attempt uint64
+	set     uint64
 }
 
 // answer performs a command once, however often it is sent, and answers it.
 func (s *Server) answer(req *actor.Request, m command) {
-	key := flightKey{m.Kind, m.Step, shard.ID(m.Shard), shard.Epoch(m.Epoch), m.Attempt}
+	key := flightKey{m.Kind, m.Step, shard.ID(m.Shard), shard.Epoch(m.Epoch), m.Attempt, m.Set}
 	s.mu.Lock()
 	f, running := s.flights[key]
 	if !running {
@@ -85,7 +85,12 @@ func (s *Server) execute(ctx context.Context, m command) error {
 	}
 	order := shard.Effect{
 		Kind: m.Step, Shard: shard.ID(m.Shard), Server: s.cfg.ID, Peer: m.Peer.ID,
-		Epoch: shard.Epoch(m.Epoch), Attempt: m.Attempt,
+		Epoch: shard.Epoch(m.Epoch), Attempt: m.Attempt, Join: m.Join, Set: m.Set,
+	}
+	for _, f := range m.Followers {
+		if order.Followers.Len() < shard.MaxFollowers {
+			order.Followers = order.Followers.With(f.ID)
+		}
 	}
 	r, err := s.copyOf(order.Shard)
 	if err != nil {
@@ -94,16 +99,20 @@ func (s *Server) execute(ctx context.Context, m command) error {
 	switch m.Kind {
 	case commandHost:
 		return r.host(order)
+	case commandOwns:
+		return r.owns(order)
 	case commandEvict:
 		return r.evict(order)
 	}
 	switch m.Step {
 	case shard.EffectFollow:
-		return s.follow(ctx, r, order, m.Peer)
+		return s.follow(ctx, r, order, m.Peer, m.Rate)
 	case shard.EffectFreeze:
 		return r.freeze(ctx, order)
+	case shard.EffectActivate:
+		return s.activate(r, order, m)
 	}
-	return r.take(order)
+	return s.take(r, order)
 }
 
 // copyOf returns this server's copy of a shard, an absent one if it has none.
@@ -137,6 +146,16 @@ func (r *replica) host(order shard.Effect) error {
 	return nil
 }
 
+// owns refuses unless this copy is the owner's.
+func (r *replica) owns(order shard.Effect) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.owned() || r.copy.Epoch != order.Epoch {
+		return fmt.Errorf("%w: the copy of shard %d is %v at epoch %d, not the owner's at epoch %d", shard.ErrRefused, order.Shard, r.copy.State, r.copy.Epoch, order.Epoch)
+	}
+	return nil
+}
+
 // evict drops a copy that no move has touched.
 func (r *replica) evict(order shard.Effect) error {
 	r.mu.Lock()
@@ -149,7 +168,7 @@ func (r *replica) evict(order shard.Effect) error {
 }
 
 // take carries out an order that needs nobody else.
-func (r *replica) take(order shard.Effect) error {
+func (s *Server) take(r *replica, order shard.Effect) error {
 	r.mu.Lock()
 	was := r.copy
 	next, err := r.copy.Step(order)
@@ -157,58 +176,95 @@ func (r *replica) take(order shard.Effect) error {
 		r.mu.Unlock()
 		return err
 	}
-	f := r.follower
 	switch next.State {
 	case shard.Receiving:
 		r.allocate()
 	case shard.Released, shard.Absent:
 		r.free()
 	}
-	r.become(next)
+	ended, answers := r.assume(next)
 	r.mu.Unlock()
-	f.end(errNotFollowing) // every order but Follow and Freeze ends a stream
+	endAll(ended, errNotFollowing)
+	answerDeferred(answers.ready)
+	refuseDeferred(answers.dropped)
 	return nil
 }
 
-// prepared reports whether r waits for the stream of that move.
-func (r *replica) prepared(attempt uint64) bool {
+// activate makes a copy the owner. The followers that the record has go on with this
+// server. One that is promoted answers nothing before the lease of its predecessor is
+// over, unless that is known to be dead.
+func (s *Server) activate(r *replica, order shard.Effect, m command) error {
+	r.mu.Lock()
+	was := r.copy
+	next, err := r.copy.Step(order)
+	if err != nil || next == was {
+		r.mu.Unlock()
+		return err
+	}
+	promoted := order.Attempt > was.Attempt && !m.Sure
+	r.quiet = time.Time{}
+	if promoted && r.source != nil {
+		if left := time.Duration(r.source.heard.Load()-since()) + leaseTime + leaseDrift; left > 0 {
+			r.quiet = time.Now().Add(left)
+			s.spawn(func() { sleep(s.ctx, left); r.speak() })
+		}
+	}
+	r.source = nil
+	for _, to := range m.Followers {
+		if next.Followers.Has(to.ID) {
+			r.gathering++
+			s.spawn(func() { s.refollow(r, order, to) })
+		}
+	}
+	_, _ = r.assume(next) // it had no streams and no answers to give
+	r.mu.Unlock()
+	return nil
+}
+
+// speak wakes those who wait for a promoted copy.
+func (r *replica) speak() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.copy.State == shard.Receiving && r.copy.Attempt == attempt && r.progress.frames == 0
+	r.become(r.copy)
 }
 
-// follow connects to the target and streams the shard there.
-func (s *Server) follow(ctx context.Context, r *replica, order shard.Effect, target serverInfo) error {
+// refollowPatience is how long a new owner looks for the followers of its predecessor,
+// and answers nothing.
+const refollowPatience = 500 * time.Millisecond
+
+// refollow has a follower of the former owner go on with this one, whose state is the
+// same until it answers the first request. If it cannot, the coordinator is told, and
+// takes it from the set.
+func (s *Server) refollow(r *replica, order shard.Effect, to serverInfo) {
+	ctx, cancel := context.WithTimeout(s.ctx, refollowPatience)
+	defer cancel()
+	f := newFollowerStream(r, order.Attempt)
+	f.refollow = true
+	err := f.open(ctx, s, order, to)
 	r.mu.Lock()
-	f := r.follower
+	if r.gathering--; r.gathering == 0 {
+		r.become(r.copy) // wakes those who wait
+	}
 	r.mu.Unlock()
-	if f != nil && f.attempt == order.Attempt {
-		return f.drained() // asked again; the answer was lost
-	}
-	conn, err := s.dialPeer(ctx, target)
 	if err != nil {
-		return err
+		s.log.Warn("follower is lost", "server", s.cfg.ID, "shard", order.Shard, "follower", to.ID, "err", err)
+		s.reportSoon()
 	}
-	hello := wire.Header{Kind: wire.Follow, Shard: uint32(order.Shard), Seq: order.Attempt, Floor: order.Attempt}
-	if err := sendFrame(conn, &hello, nil); err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.CloseWithError(context.Cause(ctx)) })
-	h, _, err := readReply(conn)
-	stop()
-	if err == nil && code(h.Code) != codeOK {
-		err = conn.CloseWithError(fmt.Errorf("%w: server %q did not expect shard %d", shard.ErrRefused, target.ID, order.Shard))
-	}
-	if err != nil {
-		return err
-	}
-	return r.follow(ctx, conn, order, s.free)
 }
 
-// dialPeer opens a data connection to another server.
-func (s *Server) dialPeer(ctx context.Context, peer serverInfo) (*stream.Conn, error) {
-	if local := localServer(ctx, s.cfg.Node, peer); local != nil {
-		return local.pipe(), nil
+// settlement has the deferred answers that can be given when the role of a copy changes.
+type settlement struct{ ready, dropped []deferred }
+
+// assume gives the copy another role. It returns the streams that have no use any more,
+// and the deferred answers that can be given now; the caller, who holds mu, sees to
+// them when it does not any more.
+func (r *replica) assume(next shard.Copy) (ended []*followerStream, a settlement) {
+	r.become(next)
+	ended = r.unwanted(next)
+	if r.owned() {
+		a.ready = r.settled()
+		return ended, a
 	}
-	return dial(ctx, peer, s.cfg.TLS, stream.Config{WriteTimeout: followTimeout})
+	a.dropped, r.deferred = r.deferred, nil
+	return r.streams, a
 }

@@ -24,6 +24,11 @@ type CoordinatorConfig struct {
 	Store store.Store
 	// MaxMoves is how many moves run at the same time; others wait. Zero: 4.
 	MaxMoves int
+	// MaxRepairs is how many shards get a follower at the same time. Zero: 2.
+	MaxRepairs int
+	// RepairBytesPerSecond bounds the pace at which a shard is copied to a new
+	// follower, each of them. Zero: 256 MiB per second.
+	RepairBytesPerSecond int64
 	// StepTimeout bounds each step of a move but the copying. Zero: 5 s.
 	StepTimeout time.Duration
 	// CopyTimeout bounds the copying of a shard. Zero: 5 min.
@@ -39,6 +44,12 @@ func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
 	c.Job = c.Job.withDefaults()
 	if c.MaxMoves == 0 {
 		c.MaxMoves = 4
+	}
+	if c.MaxRepairs == 0 {
+		c.MaxRepairs = 2
+	}
+	if c.RepairBytesPerSecond == 0 {
+		c.RepairBytesPerSecond = 256 << 20
 	}
 	if c.StepTimeout == 0 {
 		c.StepTimeout = 5 * time.Second
@@ -60,6 +71,9 @@ func (c CoordinatorConfig) validate() error {
 	if c.MaxMoves < 0 || c.StepTimeout < 0 || c.CopyTimeout < 0 {
 		errs = append(errs, fmt.Errorf("ps: MaxMoves %d, StepTimeout %v and CopyTimeout %v, must be at least 0", c.MaxMoves, c.StepTimeout, c.CopyTimeout))
 	}
+	if c.MaxRepairs < 0 || c.RepairBytesPerSecond < 0 {
+		errs = append(errs, fmt.Errorf("ps: MaxRepairs %d and RepairBytesPerSecond %d, must be at least 0", c.MaxRepairs, c.RepairBytesPerSecond))
+	}
 	return errors.Join(append(errs, c.Job.validate())...)
 }
 
@@ -73,6 +87,8 @@ const (
 	// gone that it has not seen: they may still be on their way back to it.
 	retainGrace = 10 * time.Second
 	keptMoves   = 256
+	// auditInterval is how often all shards are looked at even if nothing has happened.
+	auditInterval = time.Second
 )
 
 // Coordinator is the actor that knows who owns what and who takes part: it places
@@ -89,6 +105,7 @@ type Coordinator struct {
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
 	slots   chan struct{} // moves under way
+	repairs chan struct{} // new followers under way
 
 	// Owned by the actor.
 	clocks  clocks
@@ -106,6 +123,13 @@ type Coordinator struct {
 	servers map[shard.ServerID]*serverState
 	moving  map[shard.ID]*underWay
 	moves   []keptMove // the last keptMoves
+	// unsettled means that a shard may lack followers, or an owner.
+	unsettled bool
+	audited   time.Time               // when all shards were looked at for no particular reason
+	failing   map[shard.ServerID]bool // failovers under way
+	telling   map[shard.ID]bool       // owners that are told about their followers
+	rests     map[shard.ID]time.Time  // until when a shard rests that could not get a follower
+	failovers []Failover              // the last keptFailovers
 }
 
 // participant is a worker or observer.
@@ -143,10 +167,11 @@ func StartCoordinator(ctx context.Context, cfg CoordinatorConfig) (*Coordinator,
 		return nil, err
 	}
 	c := &Coordinator{
-		cfg: cfg, log: cfg.Logger, shards: shards, started: time.Now(), slots: make(chan struct{}, cfg.MaxMoves),
+		cfg: cfg, log: cfg.Logger, shards: shards, started: time.Now(), slots: make(chan struct{}, cfg.MaxMoves), repairs: make(chan struct{}, cfg.MaxRepairs),
 		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{}, heard: map[shard.ServerID]bool{},
 		claims:  map[shard.ID]shard.ServerID{},
 		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{},
+		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, rests: map[shard.ID]time.Time{},
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	if err := c.load(ctx); err != nil {
@@ -266,6 +291,9 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 		}
 	case placed:
 		c.placing = false
+		c.mu.Lock()
+		c.unsettled = true
+		c.mu.Unlock()
 		if m.err != nil {
 			c.log.Warn("placement failed, will be tried again", "err", m.err)
 		}
@@ -337,7 +365,7 @@ func (c *Coordinator) routes(m routesRequest) routesReply {
 		r.Owners = append(r.Owners, n)
 		r.Epochs = append(r.Epochs, uint64(a.Epoch))
 		// While a move is under way another server may have the shard.
-		if s := c.servers[a.Owner]; s != nil && s.lost[a.Shard] && c.places.record(a.Shard).Pending == nil {
+		if s := c.servers[a.Owner]; s != nil && s.lost[a.Shard] && !c.places.record(a.Shard).Recoverable() {
 			r.Lost = append(r.Lost, uint32(max(m.First, 0)+i))
 		}
 	}

@@ -85,6 +85,7 @@ var sentinels = []struct {
 	{"ps.refused", ErrRefused},
 	{"ps.waiting", errWaiting},
 	{"ps.returning", errReturning},
+	{"ps.replacing", errReplacing},
 	{"shard.refused", shard.ErrRefused},
 	{"shard.move_refused", shard.ErrMoveRefused},
 }

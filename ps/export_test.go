@@ -2,6 +2,9 @@ package ps
 
 import (
 	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/elasticps/elasticps/shard"
 )
@@ -48,4 +51,36 @@ func (c *Client) Rewind(id shard.ID, server shard.ServerID, epoch shard.Epoch) {
 func Expel(ctx context.Context, c *Client) error {
 	_, err := request[done](ctx, c.cfg.Node, c.cfg.Coordinator, leaveRequest{Incarnation: c.incarnation.Load()})
 	return err
+}
+
+// FollowersEqual compares the state of every follower with that of its owner, bit by
+// bit, and returns how many there are.
+func FollowersEqual(t testing.TB, servers ...*Server) (n int) {
+	t.Helper()
+	for _, s := range servers {
+		for _, owner := range s.all() {
+			if owner.copy.State != shard.Serving {
+				continue
+			}
+			for _, other := range servers {
+				if !owner.copy.Followers.Has(other.ID()) {
+					continue
+				}
+				n++
+				f := other.replica(owner.spec.ID)
+				require.Equal(t, owner.weights, f.weights)
+				require.Equal(t, owner.slots, f.slots)
+				require.Equal(t, owner.sum, f.sum)
+				require.Equal(t, owner.applied, f.applied)
+				require.Equal(t, owner.changes, f.changes)
+				require.Equal(t, owner.windows.Append(nil), f.windows.Append(nil))
+				for i, b := range owner.blocks {
+					g := f.blocks[i]
+					b.seen, g.seen = 0, 0
+					require.Equal(t, b, g)
+				}
+			}
+		}
+	}
+	return n
 }

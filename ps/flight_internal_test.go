@@ -2,7 +2,6 @@ package ps
 
 import (
 	"context"
-	"io"
 	"net"
 	"runtime"
 	"sync"
@@ -65,7 +64,7 @@ func TestSlotsOfUnsentCallsAreNotHeld(t *testing.T) {
 	links := []*wired{newWired(t, 1), newWired(t, 1)}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	c := &Client{routes: &routes{}, paths: make([]lanes, len(links)), busy: newBusy()}
+	c := &Client{routes: &routes{owners: make([]owner, len(links))}, paths: make([]lanes, len(links)), busy: newBusy()}
 	for i, w := range links {
 		go refuseAll(w)
 		c.paths[i][smallLane].Store(&path{info: &serverInfo{}, load: new(latencies), link: w.l})
@@ -119,7 +118,7 @@ func TestSlowAnswersArrive(t *testing.T) {
 		}
 	}()
 	c := w.c
-	c.routes = &routes{refreshing: make(chan struct{}, 1), asked: time.Now().Add(time.Hour)} // asks nobody
+	c.routes = &routes{owners: make([]owner, 1), refreshing: make(chan struct{}, 1), asked: time.Now().Add(time.Hour)} // asks nobody
 	c.paths = make([]lanes, 1)
 	c.paths[0][smallLane].Store(&path{info: &serverInfo{ID: "s"}, load: new(latencies), link: w.l})
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
@@ -138,11 +137,10 @@ func TestCloseWhileFollowing(t *testing.T) {
 	for i := range 60 {
 		r := servingReplica(t, 16)
 		mine, theirs := net.Pipe()
-		conn := stream.New(mine, stream.Config{})
-		s := &Server{replicas: map[shard.ID]*replica{0: r}}
-		s.ctx, s.stop = context.WithCancelCause(context.Background())
+		s, to := serverWithPeer(stream.New(mine, stream.Config{}))
+		s.replicas[0] = r
 		var all sync.WaitGroup
-		all.Go(func() { _, _ = io.Copy(io.Discard, theirs) }) // until the server closes
+		all.Go(func() { confirmAll(theirs) }) // until the server closes
 		for w := range uint64(4) {
 			all.Go(func() {
 				for seq := uint64(1); s.ctx.Err() == nil; seq++ {
@@ -154,7 +152,7 @@ func TestCloseWhileFollowing(t *testing.T) {
 		}
 		followed := make(chan error, 1)
 		go func() {
-			followed <- r.follow(context.Background(), conn, shard.Effect{Kind: shard.EffectFollow, Epoch: 1, Attempt: 1}, make(buffers, 8))
+			followed <- s.follow(context.Background(), r, shard.Effect{Kind: shard.EffectFollow, Epoch: 1, Attempt: 1}, to, 0)
 		}()
 		for began := time.Now(); time.Since(began) < time.Duration(i)*50*time.Microsecond; { // anywhere in the stream
 			runtime.Gosched()

@@ -3,63 +3,50 @@ package ps
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
+	"time"
 
-	"github.com/elasticps/elasticps/internal/invariant"
-	"github.com/elasticps/elasticps/internal/stream"
 	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/shard"
 )
 
-// followQueue bounds the frames that wait for the follower's connection, and so how long
-// a freeze lasts. When it is full, pushes to blocks already sent wait: back-pressure
-// instead of memory. Blocks take at most blockQueue of it, so that a push need not wait
-// because a large shard is being sent.
+// Bounds of the frames of one stream that wait for the connection. When it is full,
+// pushes to blocks already sent wait: back-pressure instead of memory. Blocks and
+// updates have their own, so that a push need not wait because a large shard is being
+// sent, nor the shard because of pushes.
 const (
-	followQueue = blockQueue + updateQueue
 	blockQueue  = 6 // at least the frames of one block
 	updateQueue = 10
 )
 
-// sealRoom is kept free in the queue so that sealing never waits under the lock.
-const sealRoom = maxSealBytes/wire.MaxPayload + 2
-
-const maxSealBytes = 8 + shard.MaxWindowsBytes
+const maxStateBytes = 16 + shard.MaxWindowsBytes
 
 // sumSection is the section number of the sum of the open clock; 0 is the weights,
 // slot i is i+1.
 const sumSection = 255
 
-var errNotFollowing = errors.New("ps: no follower stream of this move")
-
 // followerStream is the owner's end of the stream that makes another server's copy
-// of a shard. Blocks are sent in order while pushes go on; a push that touches a
-// block already sent is forwarded behind it. One queue keeps the order in which
-// the owner's state changed.
+// of a shard, and keeps it one. Blocks are sent in order while pushes go on; a push
+// that touches a block already sent is forwarded behind it. One queue keeps the order
+// in which the owner's state changed.
 type followerStream struct {
-	r       *replica
-	attempt uint64
-	conn    *stream.Conn
-	free    buffers
-	queue   chan streamFrame // filled under r.mu only, so that room can be checked
-	stop    chan struct{}    // closed by end
-	sealed  chan struct{}    // closed when the follower has confirmed the seal
+	r        *replica
+	p        *peer // set by peer.add
+	attempt  uint64
+	refollow bool          // the other side has the same state already
+	rate     int64         // bytes per second of blocks, 0 for no limit
+	stop     chan struct{} // closed by end
+	accepted chan struct{} // closed when the follower has taken the stream
+	caught   chan struct{} // closed when it has everything that was sent before the state
 
 	// guarded by r.mu
-	sent   int    // blocks queued
-	queued [2]int // frames on their way: of updates, of blocks
-	frames uint64 // frames queued; each carries its number
-	err    error  // why it ended
-}
-
-// streamFrame is one frame in the queue. A mark stands for no frame: it is closed
-// when everything before it has been written.
-type streamFrame struct {
-	header  wire.Header
-	payload *buffer
-	kind    int // index of queued
-	mark    chan struct{}
+	sent      int    // blocks queued
+	queued    [2]int // frames on their way: of updates, of blocks
+	frames    uint64 // frames queued; each carries its number
+	stated    bool   // the state was queued: the follower counts the changes behind it
+	confirmed uint64 // the last change that the follower has
+	ended     bool
+	err       error // why
 }
 
 // Kinds of frames in the queue.
@@ -68,44 +55,106 @@ const (
 	ofBlock
 )
 
-// follow streams the shard over conn and returns when the follower is a live copy,
-// a few messages behind. conn belongs to the stream, also after an error.
-func (r *replica) follow(ctx context.Context, conn *stream.Conn, order shard.Effect, free buffers) error {
-	f := &followerStream{
-		r: r, attempt: order.Attempt, conn: conn, free: free,
-		queue: make(chan streamFrame, followQueue+sealRoom),
-		stop:  make(chan struct{}), sealed: make(chan struct{}),
+func newFollowerStream(r *replica, attempt uint64) *followerStream {
+	return &followerStream{
+		r: r, attempt: attempt,
+		stop: make(chan struct{}), accepted: make(chan struct{}), caught: make(chan struct{}),
+	}
+}
+
+// open begins the stream at the follower and returns when it has been accepted.
+func (f *followerStream) open(ctx context.Context, s *Server, order shard.Effect, to serverInfo) error {
+	if err := s.attach(ctx, to, f); err != nil {
+		return err
+	}
+	f.r.mu.Lock()
+	hello := wire.Header{
+		Kind: wire.Follow, Shard: uint32(f.r.spec.ID), Seq: f.attempt, Floor: f.attempt,
+		Epoch: uint64(order.Epoch), Request: f.r.changes,
+	}
+	if f.refollow {
+		// From here on every change goes to the follower, whose state is the same.
+		hello.Code, f.sent, f.stated = 1, len(f.r.blocks), true
+		f.r.streams = append(f.r.streams, f)
+		f.r.room.Broadcast()
+	}
+	f.p.put(streamFrame{header: hello})
+	f.r.mu.Unlock()
+	return f.await(ctx, f.accepted)
+}
+
+func (f *followerStream) await(ctx context.Context, event <-chan struct{}) error {
+	var err error
+	select {
+	case <-event:
+		return nil
+	case <-f.stop:
+		err = f.cause()
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	f.end(err)
+	return err
+}
+
+// follow has the target of an order made a copy, and returns when it is a few messages
+// behind. With Join, nothing is acknowledged from then on that it does not have.
+func (s *Server) follow(ctx context.Context, r *replica, order shard.Effect, to serverInfo, rate int64) error {
+	r.mu.Lock()
+	f := r.stream(to.ID)
+	r.mu.Unlock()
+	if f != nil && f.attempt == order.Attempt {
+		return f.await(ctx, f.caught) // asked again; the answer was lost
+	}
+	f = newFollowerStream(r, order.Attempt)
+	f.rate = rate
+	if err := f.open(ctx, s, order, to); err != nil {
+		return err
 	}
 	r.mu.Lock()
 	next, err := r.copy.Step(order)
 	if err != nil {
 		r.mu.Unlock()
-		_ = conn.Close() // not used
+		f.end(err)
 		return err
 	}
-	previous := r.follower
-	r.follower = f
+	others := r.unwanted(next)
+	r.streams = append(r.streams, f)
 	r.become(next)
 	r.room.Broadcast()
 	blocks := len(r.blocks)
 	r.mu.Unlock()
-	previous.end(errNotFollowing)
+	endAll(others, errNotFollowing)
 
-	go f.send()
-	go f.receive()
 	defer context.AfterFunc(ctx, func() { f.end(context.Cause(ctx)) })()
+	began := time.Now()
 	for b := range blocks {
 		if err := f.queueBlock(b); err != nil {
 			return err
 		}
+		f.pace(ctx, began, b+1)
 	}
-	return f.drained()
+	if err := f.queueState(order.Join); err != nil {
+		return err
+	}
+	return f.await(ctx, f.caught)
+}
+
+// pace waits as long as it takes to send the first n blocks at the stream's rate.
+func (f *followerStream) pace(ctx context.Context, began time.Time, n int) {
+	if f.rate <= 0 {
+		return
+	}
+	bytes := float64(n) * BlockElems * 4 * float64(1+len(f.r.slots))
+	if ahead := time.Duration(bytes/float64(f.rate)*float64(time.Second)) - time.Since(began); ahead > time.Millisecond {
+		sleep(ctx, ahead)
+	}
 }
 
 // wait blocks until the queue has room for n frames of a block. The caller holds r.mu.
 // The error is why the stream ended.
 func (f *followerStream) wait(n int) error {
-	for f.err == nil && f.queued[ofBlock] > 0 && f.queued[ofBlock]+n > blockQueue {
+	for !f.ended && (f.queued[ofBlock] > 0 && f.queued[ofBlock]+n > blockQueue || f.p.full(f.r)) {
 		f.r.room.Wait()
 	}
 	return f.err
@@ -123,7 +172,7 @@ func (f *followerStream) queueBlock(b int) error {
 		return errNotFollowing
 	}
 	lo, hi := r.bounds(b)
-	meta := f.free.get()
+	meta := f.p.free.get()
 	r.blocks[b].encode(meta.bytes(blockMetaBytes))
 	h := wire.Header{Kind: wire.BlockMeta, Offset: uint64(lo), Length: blockMetaBytes, PayloadSum: wire.Sum(meta.bytes(blockMetaBytes))}
 	f.enqueue(ofBlock, h, meta)
@@ -141,204 +190,82 @@ func (f *followerStream) queueBlock(b int) error {
 	return nil
 }
 
+// queueState queues what belongs to the shard as a whole: counters and push windows, in
+// frames of at most MaxPayload bytes, the last one marked. The follower is a copy then;
+// from here on it counts every change.
+func (f *followerStream) queueState(join bool) error {
+	r := f.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := f.wait(1); err != nil {
+		return err
+	}
+	if join {
+		next, err := r.copy.Join(f.attempt)
+		if err != nil {
+			return err
+		}
+		r.copy = next
+	}
+	rest := binary.LittleEndian.AppendUint64(nil, r.applied)
+	rest = r.windows.Append(binary.LittleEndian.AppendUint64(rest, r.changes))
+	for last := false; !last; {
+		n := min(len(rest), wire.MaxPayload)
+		last = n == len(rest)
+		h := wire.Header{Kind: wire.State, Length: uint32(n)}
+		if last {
+			h.Code = 1
+		}
+		b := f.p.free.get()
+		h.PayloadSum = wire.Copy(b.bytes(n), rest)
+		f.enqueue(ofBlock, h, b)
+		rest = rest[n:]
+	}
+	f.stated = true
+	return nil
+}
+
 // enqueueValues queues a frame with a copy of x.
 func (f *followerStream) enqueueValues(kind int, h wire.Header, x []float32) {
-	b := f.free.get()
+	b := f.p.free.get()
 	h.Length = 4 * uint32(len(x))
 	h.PayloadSum = wire.Copy(b.bytes(int(h.Length)), wire.Bytes(x))
 	f.enqueue(kind, h, b)
 }
 
-// enqueue is called under r.mu after room was checked, so it never blocks. The payload's
-// checksum is in h.
+// enqueue is called under r.mu after room was checked. The payload's checksum is in h.
 func (f *followerStream) enqueue(kind int, h wire.Header, payload *buffer) {
 	f.frames++
 	h.Request, h.Shard = f.frames, uint32(f.r.spec.ID)
-	f.put(streamFrame{header: h, payload: payload, kind: kind})
+	f.queued[kind]++
+	f.p.put(streamFrame{stream: f, header: h, payload: payload, kind: kind})
 }
 
-func (f *followerStream) put(frame streamFrame) {
-	f.queued[frame.kind]++
-	select {
-	case f.queue <- frame:
-	default:
-		invariant.Check(false, "I7: follower queue of %d frames overflows", cap(f.queue))
-	}
-}
-
-// followerFull reports whether a push at offset must wait for the follower. The
-// caller holds mu.
-func (r *replica) followerFull(offset uint64) bool {
-	f := r.follower
-	return f != nil && int(offset/BlockElems) < f.sent && f.queued[ofUpdate] >= updateQueue
-}
-
-// waitRoom waits for a change of the follower's queue. It reports false when ctx has
-// ended. The caller holds mu.
-func (r *replica) waitRoom(ctx context.Context) bool {
-	if ctx.Err() != nil {
-		return false
-	}
-	defer context.AfterFunc(ctx, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.room.Broadcast()
-	})()
-	r.room.Wait()
-	return true
-}
-
-// forward sends what was just applied behind the block that it touched. The caller
-// holds mu and has seen that the queue has room.
-func (r *replica) forward(h *wire.Header, values []float32) {
-	f := r.follower
-	if f == nil || int(h.Offset/BlockElems) >= f.sent {
-		return
-	}
-	fwd := *h
-	fwd.Kind, fwd.Code, fwd.Encoding = wire.Forward, uint8(h.Kind), 0
-	f.enqueueValues(ofUpdate, fwd, values)
-}
-
-// drained waits until all that is queued has been written.
-func (f *followerStream) drained() error {
-	mark := make(chan struct{})
-	f.r.mu.Lock()
-	err := f.wait(1)
-	if err == nil {
-		f.put(streamFrame{mark: mark, kind: ofBlock})
-	}
-	f.r.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	select {
-	case <-mark:
-		return nil
-	case <-f.stop:
-		return f.cause()
-	}
-}
-
-// freeze stops the shard and returns when the follower has confirmed that it has
-// everything. Until it is told what became of the move, this server acknowledges
-// nothing: it may not thaw by itself, because the move may have been committed.
-func (r *replica) freeze(ctx context.Context, order shard.Effect) error {
+// confirm takes note of what the follower has.
+func (f *followerStream) confirm(change uint64) {
+	r := f.r
 	r.mu.Lock()
-	f, was := r.follower, r.copy.State
-	next, err := r.copy.Step(order)
-	if err == nil && was == shard.Frozen && r.confirmed == order.Attempt {
-		r.mu.Unlock()
-		return nil // asked again; the answer was lost
-	}
-	if err == nil && (f == nil || f.attempt != order.Attempt || f.sent < len(r.blocks)) {
-		err = fmt.Errorf("%w: shard %d", errNotFollowing, r.spec.ID)
-	}
-	if err == nil && was != shard.Frozen {
-		r.become(next)
-		f.seal()
-	}
-	r.mu.Unlock()
-	if err != nil {
-		return err
-	}
 	select {
-	case <-f.sealed:
-		return nil
-	case <-f.stop:
-		return f.cause()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// seal queues the end of the stream: counter and push windows, in frames of at most
-// MaxPayload bytes, the last one marked. The caller holds r.mu.
-func (f *followerStream) seal() {
-	rest := f.r.windows.Append(binary.LittleEndian.AppendUint64(nil, f.r.applied))
-	for last := false; !last; {
-		n := min(len(rest), wire.MaxPayload)
-		last = n == len(rest)
-		h := wire.Header{Kind: wire.Seal, Length: uint32(n)}
-		if last {
-			h.Code = 1
+	case <-f.accepted:
+	default: // the answer to open
+		close(f.accepted)
+		if !f.refollow {
+			r.mu.Unlock()
+			return
 		}
-		b := f.free.get()
-		h.PayloadSum = wire.Copy(b.bytes(n), rest)
-		f.enqueue(ofUpdate, h, b)
-		rest = rest[n:]
 	}
-}
-
-// maxFollowBatch is how many frames of a follower stream leave in one write.
-const maxFollowBatch = batchBytes / wire.MaxPayload
-
-// send writes the queue to the connection.
-func (f *followerStream) send() {
-	var batch [maxFollowBatch]streamFrame
-	var headers [maxFollowBatch][wire.HeaderBytes]byte
-	for {
-		n := 0
+	if f.stated && !f.ended {
 		select {
-		case <-f.stop:
-			return
-		case batch[0] = <-f.queue:
-			n = 1
-		}
-		for more := true; more && n < len(batch); {
-			select {
-			case batch[n] = <-f.queue:
-				n++
-			default:
-				more = false
-			}
-		}
-		if err := f.write(batch[:n], &headers); err != nil {
-			f.end(err)
-			return
+		case <-f.caught:
+		default:
+			close(f.caught)
 		}
 	}
-}
-
-// write writes frames, and says so to those who wait for room.
-func (f *followerStream) write(batch []streamFrame, headers *[maxFollowBatch][wire.HeaderBytes]byte) error {
-	var iov [2 * maxFollowBatch][]byte
-	bufs := iov[:0]
-	for i, frame := range batch {
-		if frame.mark == nil {
-			frame.header.Encode(headers[i][:])
-			bufs = append(bufs, headers[i][:], frame.payload.bytes(int(frame.header.Length)))
-		}
-	}
-	err := f.conn.Send(bufs...)
-	f.r.mu.Lock()
-	defer f.r.mu.Unlock()
-	for i, frame := range batch {
-		f.queued[frame.kind]--
-		if frame.mark != nil {
-			close(frame.mark)
-		}
-		f.free.put(frame.payload)
-		batch[i] = streamFrame{}
-	}
-	f.r.room.Broadcast()
-	return err
-}
-
-// receive waits for the follower's confirmation of the seal.
-func (f *followerStream) receive() {
-	h, text, err := readReply(f.conn)
-	if err == nil && code(h.Code) != codeOK {
-		err = fmt.Errorf("ps: follower of shard %d: %s", f.r.spec.ID, text)
-	}
-	if err != nil {
-		f.end(err)
-		return
-	}
-	f.r.mu.Lock()
-	f.r.confirmed = f.attempt
-	f.r.mu.Unlock()
-	close(f.sealed)
+	f.confirmed = max(f.confirmed, change)
+	ready := r.settled()
+	r.room.Broadcast() // a freeze waits for it
+	r.mu.Unlock()
+	answerDeferred(ready)
 }
 
 func (f *followerStream) cause() error {
@@ -354,14 +281,59 @@ func (f *followerStream) end(err error) {
 	}
 	r := f.r
 	r.mu.Lock()
-	if r.follower == f {
-		r.follower = nil
-	}
-	if f.err == nil {
-		f.err = err
+	first := !f.ended
+	if first {
+		f.ended, f.err = true, err
 		close(f.stop)
+		r.forget(f)
 	}
 	r.room.Broadcast()
+	missed := f.p != nil && r.owned() && r.copy.Awaits(f.p.to)
 	r.mu.Unlock()
-	_ = f.conn.CloseWithError(err) // the cause is kept in f.err
+	if first && f.p != nil {
+		f.p.remove(f)
+	}
+	if first && missed {
+		f.p.missed()
+	}
+}
+
+func endAll(streams []*followerStream, err error) {
+	for _, f := range streams {
+		f.end(err)
+	}
+}
+
+// freeze stops the shard and returns when the target and every follower have confirmed
+// everything. Until it is told what became of the move, this server acknowledges
+// nothing: it may not thaw by itself, because the move may have been committed.
+func (r *replica) freeze(ctx context.Context, order shard.Effect) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.stream(order.Peer)
+	for f == nil && r.copy.Awaits(order.Peer) && r.waitRoom(ctx) { // a new owner is just looking for its followers
+		f = r.stream(order.Peer)
+	}
+	next, err := r.copy.Step(order)
+	if err != nil {
+		return err
+	}
+	if f == nil || !f.stated {
+		return fmt.Errorf("%w: shard %d to server %q", errNotFollowing, r.spec.ID, order.Peer)
+	}
+	if next != r.copy {
+		r.become(next)
+	}
+	for ctx.Err() == nil {
+		switch {
+		case f.ended:
+			return f.err
+		case r.copy.State != shard.Frozen || r.copy.Attempt != order.Attempt:
+			return fmt.Errorf("%w: shard %d was thawed", shard.ErrRefused, r.spec.ID)
+		case f.confirmed >= r.changes && r.safe() >= r.changes:
+			return nil
+		}
+		r.waitRoom(ctx)
+	}
+	return context.Cause(ctx)
 }

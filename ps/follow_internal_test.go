@@ -2,6 +2,7 @@ package ps
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -28,23 +29,42 @@ func servingReplica(t *testing.T, blocks int) *replica {
 	return r
 }
 
-// follower returns a connection to a follower that takes a frame whenever it is told.
-func followerOf(t *testing.T) (conn *stream.Conn, take chan struct{}) {
-	mine, theirs := net.Pipe()
-	take = make(chan struct{})
-	conn, other := stream.New(mine, stream.Config{}), stream.New(theirs, stream.Config{})
-	t.Cleanup(func() { _ = conn.Close(); _ = other.Close() })
-	go func() {
-		payload := make([]byte, wire.MaxPayload)
-		for range take {
-			raw, err := other.Next(wire.HeaderBytes)
-			var h wire.Header
-			if err != nil || h.Decode(raw) != nil || other.ReadFull(payload[:h.Length]) != nil {
-				return
-			}
+// serverWithPeer returns a server that has a connection to a follower already.
+func serverWithPeer(conn *stream.Conn) (*Server, serverInfo) {
+	s := &Server{replicas: map[shard.ID]*replica{}, peers: map[peerKey]chan *peer{}, log: slog.New(slog.DiscardHandler)}
+	s.ctx, s.stop = context.WithCancelCause(context.Background())
+	to := serverInfo{ID: "follower", Instance: "f"}
+	p := &peer{
+		key: peerKey{instance: to.Instance}, to: to.ID, conn: conn, free: make(buffers, 8), missed: func() {},
+		streams: map[shard.ID]*followerStream{}, waiting: map[*replica]struct{}{}, wake: make(chan struct{}, 1),
+	}
+	slot := make(chan *peer, 1)
+	slot <- p
+	s.peers[p.key] = slot
+	s.spawn(p.send)
+	s.spawn(p.receive)
+	return s, to
+}
+
+// confirmAll is a follower that has whatever it is sent.
+func confirmAll(nc net.Conn) {
+	conn := stream.New(nc, stream.Config{BufferBytes: frameBuffer})
+	defer conn.Close()
+	for {
+		h, _, err := readFrame(conn, wire.MaxPayload)
+		if err != nil {
+			return
 		}
-	}()
-	return conn, take
+		switch h.Kind {
+		case wire.Follow:
+			err = sendFrame(conn, &wire.Header{Kind: wire.Ack, Shard: h.Shard, Seq: h.Seq, Floor: h.Seq}, nil)
+		case wire.Beat:
+			err = sendFrame(conn, &wire.Header{Kind: wire.Beat, Request: h.Request}, nil)
+		}
+		if err != nil {
+			return
+		}
+	}
 }
 
 func pushHeader(incarnation, seq uint64) *wire.Header {
@@ -56,13 +76,14 @@ func pushHeader(incarnation, seq uint64) *wire.Header {
 func TestPushesDoNotStarveTheBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := servingReplica(t, 2)
-		f := &followerStream{r: r, free: make(buffers, 8), queue: make(chan streamFrame, followQueue+sealRoom), sent: 1}
-		r.follower = f
+		f := newFollowerStream(r, 1)
+		f.p, f.sent = &peer{free: make(buffers, 8), wake: make(chan struct{}, 1), waiting: map[*replica]struct{}{}}, 1
+		r.streams = append(r.streams, f)
 		for range blockQueue {
-			f.put(streamFrame{kind: ofBlock})
+			f.enqueue(ofBlock, wire.Header{}, nil)
 		}
 		for range updateQueue {
-			f.put(streamFrame{kind: ofUpdate})
+			f.enqueue(ofUpdate, wire.Header{}, nil)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		for w := range uint64(8) {
@@ -75,8 +96,9 @@ func TestPushesDoNotStarveTheBlocks(t *testing.T) {
 		go func() { _ = f.queueBlock(1) }()
 		for range 10 {
 			synctest.Wait() // all wait for room
-			frame := <-f.queue
 			r.mu.Lock()
+			frame := f.p.frames[0]
+			f.p.frames = f.p.frames[1:]
 			f.queued[frame.kind]--
 			r.room.Broadcast()
 			r.mu.Unlock()
@@ -84,7 +106,8 @@ func TestPushesDoNotStarveTheBlocks(t *testing.T) {
 		synctest.Wait()
 		r.mu.Lock()
 		sent := f.sent
-		f.err = errNotFollowing
+		f.ended = true
+		r.room.Broadcast()
 		r.mu.Unlock()
 		cancel()
 		require.Equal(t, 2, sent, "blocks queued after 10 frames were taken")
@@ -94,10 +117,29 @@ func TestPushesDoNotStarveTheBlocks(t *testing.T) {
 // A push that waits for a follower ends with its context.
 func TestPushThatWaitsForFollowerEndsWithItsContext(t *testing.T) {
 	r := servingReplica(t, 1)
-	conn, _ := followerOf(t)
+	mine, theirs := net.Pipe()
+	s, to := serverWithPeer(stream.New(mine, stream.Config{}))
+	defer s.closeData()
 	go func() {
-		_ = r.follow(context.Background(), conn, shard.Effect{Kind: shard.EffectFollow, Epoch: 1, Attempt: 1}, make(buffers, 8))
+		other := stream.New(theirs, stream.Config{})
+		defer other.Close()
+		for { // takes the beginning, and then nothing more
+			h, _, err := readFrame(other, wire.MaxPayload)
+			if err != nil || h.Kind == wire.Follow {
+				_ = sendFrame(other, &wire.Header{Kind: wire.Ack, Seq: h.Seq, Floor: h.Seq}, nil)
+				<-s.ctx.Done()
+				return
+			}
+		}
 	}()
+	go func() {
+		_ = s.follow(context.Background(), r, shard.Effect{Kind: shard.EffectFollow, Epoch: 1, Attempt: 1}, to, 0)
+	}()
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.streams) > 0 && r.streams[0].sent > 0
+	}, 5*time.Second, time.Millisecond)
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
 	var seq uint64
@@ -106,10 +148,6 @@ func TestPushThatWaitsForFollowerEndsWithItsContext(t *testing.T) {
 		seq++
 	}
 	require.Less(t, time.Since(began), 1500*time.Millisecond)
-	r.mu.Lock()
-	f := r.follower
-	r.mu.Unlock()
-	f.end(errNotFollowing)
 }
 
 // Whoever waits for another's question for the routes waits no longer than its own

@@ -55,10 +55,19 @@ type Job struct {
 	// MaxShardBytes bounds the size of one shard, so how finely load can be spread.
 	// The default is that of shard.PartitionOptions.
 	MaxShardBytes int64
+	// Replicas is how many followers each shard has besides its owner, as far as there
+	// are servers: a push is acknowledged when owner and followers have it, and a
+	// follower takes over when the owner dies. Zero: 1. NoReplicas: none. At most
+	// shard.MaxFollowers.
+	Replicas int
 	// MinServers is how many servers must have joined before the layers are placed.
 	// Default 1.
 	MinServers int
 }
+
+// NoReplicas as Job.Replicas means that each shard is on one server only: when that dies,
+// its shards go back to the last checkpoint.
+const NoReplicas = -1
 
 const maxNameBytes = 128
 
@@ -68,6 +77,9 @@ func (j Job) withDefaults() Job {
 	}
 	if j.MinServers == 0 {
 		j.MinServers = 1
+	}
+	if j.Replicas == 0 {
+		j.Replicas = 1
 	}
 	return j
 }
@@ -97,6 +109,9 @@ func (j Job) validate() error {
 	}
 	if j.MaxShardBytes < 0 {
 		errs = append(errs, fmt.Errorf("ps: MaxShardBytes %d, at least 0", j.MaxShardBytes))
+	}
+	if j.Replicas < NoReplicas || j.Replicas > shard.MaxFollowers {
+		errs = append(errs, fmt.Errorf("ps: Replicas %d, must be in [%d, %d]", j.Replicas, NoReplicas, shard.MaxFollowers))
 	}
 	if j.MinServers < 0 {
 		errs = append(errs, fmt.Errorf("ps: MinServers %d, at least 0", j.MinServers))

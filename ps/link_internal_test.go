@@ -57,7 +57,7 @@ func wiredOver(t *testing.T, slots int, mine, theirs net.Conn) *wired {
 
 // wiredTo is for a peer that looks after itself.
 func wiredTo(t *testing.T, slots int, mine net.Conn) *wired {
-	c := &Client{links: map[linkKey]*link{}, busy: newBusy()}
+	c := &Client{links: map[linkKey]*link{}, busy: newBusy(), routes: &routes{owners: make([]owner, 1)}}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	w := &wired{t: t, c: c}
 	w.l = newLink(stream.New(mine, stream.Config{BufferBytes: frameBuffer}), slots, c.busy)

@@ -48,45 +48,53 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 		c.clocks.next = max(c.clocks.next, m.Clock+1)
 	}
 	held := map[shard.ID]bool{}
-	for _, h := range m.Shards {
-		held[shard.ID(h.Shard)] = true
-		if int(h.Shard) < len(c.shards) {
-			c.created(m.Info.ID, h)
+	m.Copies.each(func(id shard.ID, copy shard.Copy) {
+		if int(id) >= len(c.shards) {
+			return
 		}
-	}
+		held[id] = true
+		c.created(m.Info.ID, id, copy)
+	})
 	// The same run of a server loses nothing: a repeated request may only be older
 	// than the shards that were placed there since.
 	if s.info.Instance != m.Info.Instance {
 		s.lost = map[shard.ID]bool{}
-		for _, id := range c.places.owners().Of(m.Info.ID) {
-			if !held[id] {
+		for _, r := range c.places.all() {
+			if id := r.Assignment.Shard; r.Assignment.Owner == m.Info.ID && !held[id] {
 				s.lost[id] = true
-				c.log.Error("shard lost: its only server has come back without it", "shard", id, "server", m.Info.ID)
+				if !r.Recoverable() {
+					c.log.Error("shard lost: its only server has come back without it", "shard", id, "server", m.Info.ID)
+				}
 			}
 		}
+		c.fail(m.Info.ID, s.lost)
 	}
 	s.info, s.up = m.Info, true
+	c.unsettled = true
 	return ctx.Monitor(actor.Ref{Node: m.Info.Node, Name: m.Info.Process})
 }
 
 // created takes note of a copy that a server has. One whose record was not written
-// yet is claimed; one that was placed elsewhere meanwhile, and so never was anybody's,
-// is dropped. The caller holds c.mu.
-func (c *Coordinator) created(id shard.ServerID, h hosted) {
-	r := c.places.record(shard.ID(h.Shard))
-	switch owner := r.Assignment.Owner; {
-	case owner == "":
-		c.claims[shard.ID(h.Shard)] = id
-	case owner != id && r.Assignment.Attempt == 0 && r.Pending == nil:
-		c.running.Go(func() {
-			ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
-			defer cancel()
-			m := command{Kind: commandEvict, Shard: h.Shard, Epoch: h.Epoch, Timeout: c.cfg.StepTimeout}
-			if _, err := c.order(ctx, id, m); err != nil {
-				c.log.Warn("copy that nobody owns is still there", "shard", h.Shard, "server", id, "err", err)
-			}
-		})
+// yet is claimed; what the record does not want is put right. The caller holds c.mu.
+func (c *Coordinator) created(server shard.ServerID, id shard.ID, copy shard.Copy) {
+	r := c.places.record(id)
+	if r.Assignment.Owner == "" {
+		c.claims[id] = server
+		return
 	}
+	e, wrong := r.Correct(server, copy)
+	if !wrong {
+		return
+	}
+	c.running.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
+		defer cancel()
+		if e.Kind == 0 { // it never had a client
+			_, _ = c.order(ctx, server, command{Kind: commandEvict, Shard: uint32(id), Epoch: uint64(copy.Epoch), Timeout: c.cfg.StepTimeout})
+		} else if _, err := c.command(ctx, e, c.cfg.StepTimeout, false); err != nil {
+			c.log.Warn("copy that nobody owns is still there", "shard", id, "server", server, "err", err)
+		}
+	})
 }
 
 func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
@@ -100,6 +108,11 @@ func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
 	// of that came after the server had registered again.
 	back, ref := !s.up, actor.Ref{Node: s.info.Node, Name: s.info.Process}
 	s.load, s.up = m.Load, true
+	for _, l := range m.Lost {
+		if int(l.Shard) < len(c.shards) {
+			c.drop(shard.ID(l.Shard), l.Follower)
+		}
+	}
 	c.mu.Unlock()
 	if back {
 		_ = ctx.Monitor(ref) // a failure shows as another Down
@@ -257,6 +270,7 @@ func (c *Coordinator) down(ref actor.Ref) {
 		if s.info.Node == ref.Node && s.info.Process == ref.Name && s.up {
 			s.up = false
 			c.log.Warn("server is gone", "server", id, "shards", len(c.places.owners().Of(id)))
+			c.suspect(id)
 		}
 	}
 }
@@ -268,6 +282,12 @@ func (c *Coordinator) reconcile(ctx *actor.Context) {
 		c.place()
 	}
 	c.explain()
+	c.mu.Lock()
+	if now := time.Now(); now.Sub(c.audited) > auditInterval { // whatever nobody has thought of
+		c.unsettled, c.audited = true, now
+	}
+	c.repair()
+	c.mu.Unlock()
 	if time.Since(c.started) < retainGrace {
 		return
 	}
@@ -291,7 +311,7 @@ func (c *Coordinator) candidates() []shard.Server {
 	var out []shard.Server
 	for _, id := range slices.Sorted(maps.Keys(c.servers)) {
 		if s := c.servers[id]; s.up {
-			out = append(out, shard.Server{ID: id, Draining: s.draining})
+			out = append(out, shard.Server{ID: id, Draining: s.draining, Domain: s.info.Domain})
 		}
 	}
 	return out
@@ -349,7 +369,8 @@ func (c *Coordinator) create(todo []shard.Assignment) error {
 		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.CopyTimeout)
 		_, err := c.order(ctx, a.Owner, command{Kind: commandHost, Shard: uint32(a.Shard), Epoch: uint64(a.Epoch), Timeout: c.cfg.CopyTimeout})
 		if err == nil {
-			if err = c.places.swap(ctx, shard.Record{Assignment: a}); err != nil {
+			create := func(shard.Record) (shard.Record, error) { return shard.Record{Assignment: a}, nil }
+			if err = c.places.change(ctx, a.Shard, create); err != nil {
 				_, _ = c.places.read(ctx, a.Shard) // it may have been written all the same
 			}
 		}
@@ -369,6 +390,7 @@ func (c *Coordinator) drain(m drainRequest) error {
 		return fmt.Errorf("%w: unknown server %q", ErrConflict, m.Server)
 	}
 	s.draining = m.Drain
+	c.unsettled = true
 	return nil
 }
 
@@ -384,6 +406,14 @@ func (c *Coordinator) remove(id shard.ServerID) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s := c.servers[id]
+	for _, r := range c.places.all() {
+		if s == nil || !r.Followers.Has(id) {
+			continue
+		}
+		s.draining, c.unsettled = true, true
+		return fmt.Errorf("%w: server %q follows shard %d", errReplacing, id, r.Assignment.Shard)
+	}
 	delete(c.servers, id)
 	return nil
 }

@@ -48,6 +48,7 @@ type serverInfo struct {
 	Data     string // TCP address of the data plane, empty for none
 	Local    string // unix socket of the data plane, empty for none
 	Host     string // which machine Local is on
+	Domain   string // failure domain
 	Token    []byte
 	Instance string // differs between two runs of a server of the same name
 }
@@ -56,13 +57,32 @@ type serverInfo struct {
 // coordinator.
 type registerRequest struct {
 	Info   serverInfo
-	Shards []hosted
+	Copies copies
 	Clock  uint32 // BSP: the latest one that the server has seen
 }
 
-type hosted struct {
-	Shard uint32
-	Epoch uint64
+// copies says what a server holds: one element of each for each copy.
+type copies struct {
+	Shards   []uint32
+	Epochs   []uint64
+	Attempts []uint64
+	States   []uint8
+}
+
+func (c *copies) add(id shard.ID, held shard.Copy) {
+	c.Shards = append(c.Shards, uint32(id))
+	c.Epochs = append(c.Epochs, uint64(held.Epoch))
+	c.Attempts = append(c.Attempts, held.Attempt)
+	c.States = append(c.States, uint8(held.State))
+}
+
+// each calls f for every copy.
+func (c *copies) each(f func(shard.ID, shard.Copy)) {
+	for i := range min(len(c.Shards), len(c.Epochs), len(c.Attempts), len(c.States)) {
+		f(shard.ID(c.Shards[i]), shard.Copy{
+			Epoch: shard.Epoch(c.Epochs[i]), Attempt: c.Attempts[i], State: shard.CopyState(c.States[i]),
+		})
+	}
 }
 
 type registerReply struct{ Job string }
@@ -72,6 +92,14 @@ type serverReport struct {
 	ID       shard.ServerID
 	Instance string
 	Load     ServerLoad
+	Lost     []lostFollower // at most maxLostReported
+}
+
+// lostFollower says that the owner of a shard has no stream to a follower, and so
+// acknowledges nothing.
+type lostFollower struct {
+	Shard    uint32
+	Follower shard.ServerID
 }
 
 // command tells a server to do one step of a move, or to host a new shard.
@@ -83,6 +111,12 @@ type command struct {
 	Attempt uint64
 	Peer    serverInfo
 	Timeout time.Duration // longest time the step may take
+
+	Join      bool         // the target is to be a follower
+	Rate      int64        // bytes per second of a copy, 0 for no limit
+	Sure      bool         // the former owner is dead
+	Followers []serverInfo // of the shard, as of Set of its record
+	Set       uint64
 }
 
 type commandReply struct {
@@ -148,6 +182,8 @@ type (
 		To    shard.ServerID
 	}
 	loadRequest struct{}
+	// aliveRequest is answered by whoever lives.
+	aliveRequest struct{}
 	// routesChanged is cast to workers after a move; losing it costs one redirect.
 	routesChanged struct {
 		Shard uint32
@@ -168,7 +204,7 @@ func register(n *actor.Node) error {
 		"ps.join": joinRequest{}, "ps.joined": joinReply{}, "ps.tick": tickRequest{}, "ps.ticked": tickReply{},
 		"ps.leave": leaveRequest{}, "ps.worker_report": workerReport{},
 		"ps.status": statusRequest{}, "ps.status_reply": Status{}, "ps.drain": drainRequest{}, "ps.remove": removeRequest{},
-		"ps.move": moveRequest{}, "ps.moved": MoveReport{}, "ps.done": done{}, "ps.load": loadRequest{}, "ps.loaded": ServerLoad{},
+		"ps.move": moveRequest{}, "ps.moved": MoveReport{}, "ps.done": done{}, "ps.load": loadRequest{}, "ps.alive": aliveRequest{}, "ps.loaded": ServerLoad{},
 	}
 	for _, name := range slices.Sorted(maps.Keys(types)) {
 		errs = append(errs, n.Register(name, types[name]))
@@ -247,7 +283,7 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 func askAgain(err error) bool {
-	return actor.Retryable(err) || errors.Is(err, errReturning) || errors.Is(err, errWaiting) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, actor.ErrNoProcess)
+	return actor.Retryable(err) || errors.Is(err, errReturning) || errors.Is(err, errReplacing) || errors.Is(err, errWaiting) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, actor.ErrNoProcess)
 }
 
 // describe fetches the job from the coordinator.

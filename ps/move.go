@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/elasticps/elasticps/actor"
@@ -18,9 +16,10 @@ import (
 // acknowledged nothing: from the order to freeze until the new owner serves.
 type MoveReport struct {
 	Shard   shard.ID
+	Kind    shard.Kind
 	From    shard.ServerID
 	To      shard.ServerID
-	Bytes   int64 // parameters and state
+	Bytes   int64 // parameters and state; of a switch nothing travels
 	Started time.Duration
 	Freeze  time.Duration
 	Total   time.Duration
@@ -33,13 +32,20 @@ func (m MoveReport) Err() error {
 	if m.Outcome == shard.Moved {
 		return nil
 	}
-	return fmt.Errorf("ps: move of shard %d from %q to %q: %v: %s", m.Shard, m.From, m.To, m.Outcome, m.Reason)
+	return fmt.Errorf("ps: %v of shard %d from %q to %q: %v: %s", m.Kind, m.Shard, m.From, m.To, m.Outcome, m.Reason)
 }
 
 // underWay is a move that runs, with everybody who waits for its report.
 type underWay struct {
 	nonce   string
 	waiting []*actor.Request
+	next    *queuedMove // begins when a replication has ended
+}
+
+// queuedMove is a move that waits for the replication of its shard.
+type queuedMove struct {
+	request *actor.Request
+	message moveRequest
 }
 
 // move begins a move, or joins the one that the same request has begun. It is
@@ -57,8 +63,13 @@ func (c *Coordinator) move(req *actor.Request, m moveRequest) {
 		}
 	}
 	id := shard.ID(m.Shard)
-	if w := c.moving[id]; w != nil && w.nonce == m.Nonce {
+	w := c.moving[id]
+	if w != nil && w.nonce == m.Nonce {
 		w.waiting = append(w.waiting, req)
+		return
+	}
+	if w != nil && w.nonce == "" && (w.next == nil || w.next.message.Nonce == m.Nonce) {
+		w.next = &queuedMove{req, m} // an earlier attempt of the request has been given up
 		return
 	}
 	mig, effects, err := c.check(id, m.To)
@@ -80,19 +91,23 @@ func (c *Coordinator) check(id shard.ID, to shard.ServerID) (shard.Migration, []
 	if c.moving[id] != nil || c.places.record(id).Pending != nil {
 		return shard.Migration{}, nil, fmt.Errorf("%w: shard %d has a move under way", ErrConflict, id)
 	}
-	return shard.Begin(a, to)
+	return shard.Begin(c.places.record(id), to)
 }
 
 // run drives a move beside the actor. The caller holds c.mu.
 func (c *Coordinator) run(w *underWay, mig shard.Migration, effects []shard.Effect) {
 	c.moving[mig.Shard] = w
+	slots := c.slots
+	if mig.Kind == shard.KindReplicate {
+		slots = c.repairs
+	}
 	c.running.Go(func() {
 		select {
-		case c.slots <- struct{}{}:
+		case slots <- struct{}{}:
 		case <-c.ctx.Done():
 			return
 		}
-		release := sync.OnceFunc(func() { <-c.slots })
+		release := sync.OnceFunc(func() { <-slots })
 		report := c.drive(mig, effects, release)
 		release()
 		c.ended(w, report)
@@ -111,7 +126,7 @@ func (c *Coordinator) resumeMoves() {
 // resume takes over a move that the store shows and nobody here drives. The caller
 // holds c.mu.
 func (c *Coordinator) resume(r shard.Record) {
-	mig, effects, err := shard.Resume(*r.Pending, r.Assignment)
+	mig, effects, err := shard.Resume(r)
 	if err != nil {
 		c.log.Error("unfinished move cannot be resumed", "shard", r.Assignment.Shard, "err", err)
 		return
@@ -123,7 +138,7 @@ func (c *Coordinator) resume(r shard.Record) {
 // a server is silent: what is left then is to undo or to finish, which costs nothing
 // and may take as long as that server hangs, and other moves must not wait for it.
 func (c *Coordinator) drive(m shard.Migration, effects []shard.Effect, release func()) MoveReport {
-	report := MoveReport{Shard: m.Shard, From: m.From, To: m.To, Started: time.Since(c.started)}
+	report := MoveReport{Shard: m.Shard, Kind: m.Kind, From: m.From, To: m.To, Started: time.Since(c.started)}
 	begin := time.Now()
 	var frozen time.Time
 	for len(effects) > 0 && !m.Done() && c.ctx.Err() == nil {
@@ -134,7 +149,14 @@ func (c *Coordinator) drive(m shard.Migration, effects []shard.Effect, release f
 		if e.Kind == shard.EffectFreeze && frozen.IsZero() {
 			frozen = time.Now()
 		}
-		bytes, ev := c.perform(e)
+		superseded := func() bool { return c.places.record(m.Shard).Assignment.Attempt > m.Attempt }
+		ev, bytes := shard.Event{Kind: shard.EventSuperseded, Reason: "a follower was promoted"}, int64(0)
+		if !superseded() {
+			bytes, ev = c.perform(e)
+		}
+		if superseded() {
+			ev = shard.Event{Kind: shard.EventSuperseded, Reason: "a follower was promoted"}
+		}
 		report.Bytes = max(report.Bytes, bytes)
 		switch ev.Kind {
 		case shard.EventTimeout:
@@ -173,6 +195,8 @@ var succeeded = map[shard.EffectKind]shard.EventKind{
 	shard.EffectDiscard:        shard.EventDiscarded,
 	shard.EffectCommitRestore:  shard.EventRestoreCommitted,
 	shard.EffectRestore:        shard.EventRestored,
+	shard.EffectSettle:         shard.EventSettled,
+	shard.EffectDemote:         shard.EventDemoted,
 }
 
 // perform does one step and says what came of it.
@@ -198,16 +222,37 @@ func (c *Coordinator) perform(e shard.Effect) (bytes int64, ev shard.Event) {
 		}
 		return 0, storeEvent(e.Kind, err)
 	}
-	instance := c.info(e.Server).Instance
-	reply, err := c.order(ctx, e.Server, command{
-		Step: e.Kind, Shard: uint32(e.Shard), Epoch: uint64(e.Epoch), Attempt: e.Attempt,
-		Peer: c.info(e.Peer), Timeout: timeout,
-	})
+	reply, err := c.command(ctx, e, timeout, true)
 	if err == nil {
-		c.announce(e, instance)
 		return reply.Bytes, shard.Event{Kind: succeeded[e.Kind]}
 	}
 	return 0, c.serverEvent(e, err)
+}
+
+// command has a server carry out an effect, with the followers that the record has now.
+// Sure says that an owner before is dead or knows that it is none any more.
+func (c *Coordinator) command(ctx context.Context, e shard.Effect, timeout time.Duration, sure bool) (commandReply, error) {
+	instance := c.info(e.Server).Instance
+	m := command{
+		Step: e.Kind, Shard: uint32(e.Shard), Epoch: uint64(e.Epoch), Attempt: e.Attempt,
+		Peer: c.info(e.Peer), Timeout: timeout, Join: e.Join, Sure: sure,
+	}
+	if e.Join {
+		m.Rate = c.cfg.RepairBytesPerSecond
+	}
+	r := c.places.record(e.Shard)
+	if r.Assignment.Attempt != e.Attempt { // its followers are not those of this attempt
+		return commandReply{}, fmt.Errorf("%w: shard %d is at attempt %d", errSuperseded, e.Shard, r.Assignment.Attempt)
+	}
+	m.Set = r.Set
+	for _, id := range r.Followers.IDs() {
+		m.Followers = append(m.Followers, c.info(id))
+	}
+	reply, err := c.order(ctx, e.Server, m)
+	if err == nil {
+		c.announce(e, instance)
+	}
+	return reply, err
 }
 
 func storeEvent(kind shard.EffectKind, err error) shard.Event {
@@ -222,9 +267,18 @@ func storeEvent(kind shard.EffectKind, err error) shard.Event {
 	return shard.Event{Kind: shard.EventUnknown, Reason: err.Error()}
 }
 
+// errSuperseded means that an effect is of an attempt that is over.
+var errSuperseded = errors.New("ps: superseded")
+
 // serverEvent tells a refusal from silence and from death.
 func (c *Coordinator) serverEvent(e shard.Effect, err error) shard.Event {
 	ev := shard.Event{Kind: shard.EventFailed, Reason: err.Error()}
+	if e.Kind == shard.EffectActivate && c.places.record(e.Shard).Followers.Len() > 0 {
+		// Not the source comes back, but a follower: the target may have acknowledged with it.
+		sleep(c.ctx, retryPause)
+		ev.Kind = shard.EventTimeout
+		return ev
+	}
 	// A node that closes, here or there, says nothing about what the server has done.
 	if !askAgain(err) && !errors.Is(err, ErrUnavailable) && !errors.Is(err, actor.ErrClosed) {
 		return ev
@@ -241,28 +295,6 @@ func (c *Coordinator) serverEvent(e shard.Effect, err error) shard.Event {
 }
 
 const retryPause = 20 * time.Millisecond
-
-// dead reports whether a server has ended for certain: its run is over and nothing
-// answers at its node's address any more. Silence alone proves nothing.
-func (c *Coordinator) dead(id shard.ServerID) bool {
-	at := c.places.where(id)
-	if c.isUp(id) || at.Addr == "" {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
-	defer cancel()
-	_, err := c.cfg.Node.Call(ctx, actor.Ref{Node: at.Node, Name: at.Process}, loadRequest{})
-	if errors.Is(err, actor.ErrNoProcess) {
-		return true // the node lives, the server's actor ended after its data plane
-	}
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, "tcp", at.Addr)
-	if err == nil {
-		_ = nc.Close() // only the answer mattered
-		return false
-	}
-	return errors.Is(err, syscall.ECONNREFUSED)
-}
 
 // order sends a command to a server until it answers.
 func (c *Coordinator) order(ctx context.Context, id shard.ServerID, m command) (commandReply, error) {
@@ -315,14 +347,15 @@ func (c *Coordinator) ended(w *underWay, r MoveReport) {
 	if c.ctx.Err() != nil {
 		return // not ended: the next coordinator will go on with it
 	}
-	c.log.Info("move ended", "shard", r.Shard, "from", r.From, "to", r.To, "outcome", r.Outcome,
+	c.log.Info("move ended", "shard", r.Shard, "kind", r.Kind, "from", r.From, "to", r.To, "outcome", r.Outcome,
 		"freeze", r.Freeze, "total", r.Total, "bytes", r.Bytes, "reason", r.Reason)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.moving, r.Shard)
-	c.moves = append(c.moves, keptMove{w.nonce, r})
-	if len(c.moves) > keptMoves {
-		c.moves = c.moves[len(c.moves)-keptMoves:]
+	c.unsettled = true
+	if r.Kind != shard.KindReplicate {
+		c.moves = append(c.moves, keptMove{w.nonce, r})
+		c.moves = c.moves[max(0, len(c.moves)-keptMoves):]
 	}
 	for _, req := range w.waiting {
 		req.Reply(r)
@@ -331,5 +364,16 @@ func (c *Coordinator) ended(w *underWay, r MoveReport) {
 	// given up and came late: nobody else would end it.
 	if found := c.places.record(r.Shard); r.Outcome == shard.Superseded && found.Pending != nil {
 		c.resume(found)
+	}
+	if r.Kind == shard.KindReplicate {
+		delete(c.rests, r.Shard)
+		if r.Outcome != shard.Moved {
+			c.rests[r.Shard] = time.Now().Add(repairPause)
+		}
+		c.repair()
+	}
+	if w.next != nil {
+		next := *w.next
+		c.running.Go(func() { c.move(next.request, next.message) })
 	}
 }

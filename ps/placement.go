@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -28,12 +29,14 @@ type placement struct {
 	seen      map[shard.ServerID]address // where servers ran when they last registered
 	records   []shard.Record
 	revisions []store.Revision // 0: no record yet
+	writing   []sync.Mutex     // by shard: one write at a time
 }
 
 func newPlacement(kv store.KV, job string, shards int) *placement {
 	p := &placement{
 		kv: kv, prefix: "elasticps/" + job + "/", seen: map[shard.ServerID]address{},
 		records: make([]shard.Record, shards), revisions: make([]store.Revision, shards),
+		writing: make([]sync.Mutex, shards),
 	}
 	for i := range p.records {
 		p.records[i].Assignment.Shard = shard.ID(i)
@@ -184,29 +187,49 @@ func (p *placement) record(id shard.ID) shard.Record {
 	return p.records[id]
 }
 
-// swap replaces the record that is known by another, or fails with the error of the
-// store; ErrConflict if somebody else has changed it.
+// swap writes a record of the shard's move in place of the one that is known, with its
+// followers, or fails with the error of the store; ErrConflict if somebody else has
+// changed it, or another move has begun.
 func (p *placement) swap(ctx context.Context, r shard.Record) error {
-	text, err := r.Encode()
+	return p.change(ctx, r.Assignment.Shard, func(cur shard.Record) (shard.Record, error) {
+		if !r.Succeeds(cur) {
+			return cur, fmt.Errorf("%w: shard %d: attempt %d in place of attempt %d",
+				store.ErrConflict, r.Assignment.Shard, r.Assignment.Attempt, cur.Assignment.Attempt)
+		}
+		return r.Onto(cur), nil
+	})
+}
+
+// change replaces the record that is known by what f makes of it; an error of f is
+// returned as it is, and a record that f leaves as it was is not written.
+func (p *placement) change(ctx context.Context, id shard.ID, f func(shard.Record) (shard.Record, error)) error {
+	p.writing[id].Lock()
+	defer p.writing[id].Unlock()
+	p.mu.Lock()
+	cur, old := p.records[id], p.revisions[id]
+	p.mu.Unlock()
+	next, err := f(cur)
+	if err != nil || (next.Equal(cur) && old != 0) {
+		return err
+	}
+	text, err := next.Encode()
 	if err != nil {
 		return err
 	}
-	id := r.Assignment.Shard
-	p.mu.Lock()
-	old := p.revisions[id]
-	p.mu.Unlock()
 	revision, err := p.kv.CompareAndSwap(ctx, p.key(id), old, text)
 	if err != nil {
 		return err
 	}
 	p.mu.Lock()
-	p.records[id], p.revisions[id] = r, revision
+	p.records[id], p.revisions[id] = next, revision
 	p.mu.Unlock()
 	return nil
 }
 
 // read fetches the record of one shard again.
 func (p *placement) read(ctx context.Context, id shard.ID) (shard.Record, error) {
+	p.writing[id].Lock()
+	defer p.writing[id].Unlock()
 	e, err := p.kv.Get(ctx, p.key(id))
 	if err != nil {
 		return shard.Record{}, err
@@ -216,8 +239,11 @@ func (p *placement) read(ctx context.Context, id shard.ID) (shard.Record, error)
 		return shard.Record{}, err
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.Revision < p.revisions[id] {
+		return shard.Record{}, fmt.Errorf("%w: shard %d: revision %d was read after %d", store.ErrUnknown, id, e.Revision, p.revisions[id])
+	}
 	p.records[id], p.revisions[id] = r, e.Revision
-	p.mu.Unlock()
 	return r, nil
 }
 
@@ -255,6 +281,13 @@ func (p *placement) unplaced() []shard.ID {
 		}
 	}
 	return ids
+}
+
+// all returns what is known of every shard.
+func (p *placement) all() []shard.Record {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.records)
 }
 
 // pending returns the moves that were under way.

@@ -18,40 +18,83 @@ type receiveProgress struct {
 	frames   uint64 // frames taken; each must have the next number
 	blocks   int    // blocks complete
 	sections int    // of the block under way, still to come; 0 between blocks
-	seal     []byte
+	state    []byte
+	stated   bool // the state has come: changes count
+}
+
+// incoming is a stream that fills a copy of this server.
+type incoming struct {
+	r       *replica
+	attempt uint64
+	behind  bool // has changes that were not confirmed yet
+}
+
+// accept begins a stream to this copy, after the coordinator has prepared it, or, with
+// refollow, goes on with a copy whose state is that of the new owner.
+func (r *replica) accept(ses *session, h *wire.Header, refollow bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !refollow {
+		if r.copy.State != shard.Receiving || r.copy.Attempt != h.Seq || r.progress.frames != 0 {
+			return fmt.Errorf("%w: the copy of shard %d is %v at attempt %d", shard.ErrRefused, h.Shard, r.copy.State, r.copy.Attempt)
+		}
+		r.source = ses
+		return nil
+	}
+	if r.changes != h.Request {
+		return fmt.Errorf("%w: the copy of shard %d has %d changes, not %d", shard.ErrRefused, h.Shard, r.changes, h.Request)
+	}
+	next, err := r.copy.Refollow("", shard.Epoch(h.Epoch), h.Seq)
+	if err != nil {
+		return err
+	}
+	r.become(next)
+	r.source, r.progress = ses, receiveProgress{blocks: len(r.blocks), stated: true}
+	return nil
+}
+
+// follows reports whether the copy still takes what comes on a session. The caller does
+// not hold mu.
+func (in *incoming) follows(ses *session) bool {
+	in.r.mu.Lock()
+	defer in.r.mu.Unlock()
+	_, err := in.r.copy.Fill(in.attempt)
+	return err == nil && in.r.source == ses
 }
 
 // receive takes one frame of a follower stream, whose payload is viewed as values too,
-// and keeps neither. It returns true after the last.
-func (r *replica) receive(attempt uint64, h *wire.Header, payload []byte, values []float32) (done bool, err error) {
+// and keeps neither.
+func (in *incoming) receive(ses *session, h *wire.Header, payload []byte, values []float32) error {
+	r := in.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := &r.progress
-	if _, err := r.copy.Fill(attempt, false); err != nil || r.copy.State == shard.Complete {
-		return false, fmt.Errorf("%w: shard %d: the copy is %v: %w", errStream, h.Shard, r.copy.State, err)
+	if r.source != ses || (r.copy.State != shard.Receiving && r.copy.State != shard.CaughtUp) || r.copy.Attempt != in.attempt {
+		return fmt.Errorf("%w: shard %d: the copy is %v at attempt %d, the stream of attempt %d", shard.ErrRefused, h.Shard, r.copy.State, r.copy.Attempt, in.attempt)
 	}
 	if h.Request != p.frames+1 {
-		return false, fmt.Errorf("%w: frame %d of shard %d, expected %d", errStream, h.Request, h.Shard, p.frames+1)
+		return fmt.Errorf("%w: frame %d of shard %d, expected %d", errStream, h.Request, h.Shard, p.frames+1)
 	}
 	p.frames++
+	in.behind = in.behind || p.stated
 	switch h.Kind {
 	case wire.BlockMeta:
-		err = r.receiveMeta(h, payload)
+		return r.receiveMeta(h, payload)
 	case wire.Block:
-		err = r.receiveSection(h, values)
+		return r.receiveSection(h, values)
 	case wire.Forward:
-		err = r.receiveForward(h, values)
-	case wire.Seal:
-		return r.receiveSeal(h, payload)
-	default:
-		err = fmt.Errorf("%w: frame of kind %d", errStream, h.Kind)
+		return r.receiveForward(h, payload, values)
+	case wire.State:
+		err := r.receiveState(h, payload)
+		in.behind = p.stated
+		return err
 	}
-	return false, err
+	return fmt.Errorf("%w: frame of kind %d", errStream, h.Kind)
 }
 
 func (r *replica) receiveMeta(h *wire.Header, payload []byte) error {
 	p := &r.progress
-	if p.sections != 0 || p.blocks >= len(r.blocks) || h.Offset != uint64(p.blocks)*BlockElems || h.Length != blockMetaBytes {
+	if p.sections != 0 || p.stated || p.blocks >= len(r.blocks) || h.Offset != uint64(p.blocks)*BlockElems || h.Length != blockMetaBytes {
 		return fmt.Errorf("%w: block at %d, expected block %d of %d", errStream, h.Offset, p.blocks, len(r.blocks))
 	}
 	m := decodeBlock(payload)
@@ -97,52 +140,96 @@ func (r *replica) array(section uint8) ([]float32, error) {
 	return nil, fmt.Errorf("%w: section %d of %d slots", errStream, section, len(r.slots))
 }
 
-func (r *replica) receiveForward(h *wire.Header, values []float32) error {
+func (r *replica) receiveForward(h *wire.Header, payload []byte, values []float32) error {
+	change := *h
+	change.Kind = wire.Kind(h.Code)
+	if change.Kind == wire.Retain {
+		return r.receiveRetain(payload)
+	}
 	length := 4 * h.Count
-	if wire.Kind(h.Code) == wire.Pull {
+	if change.Kind == wire.Pull {
 		length = 0 // it has closed a clock
 	}
 	b := int(h.Offset / BlockElems)
 	if o := r.checkRange(h, int(h.Count)); o.code != codeOK || h.Length != length || b >= r.progress.blocks {
 		return fmt.Errorf("%w: update of [%d, +%d) after %d blocks", errStream, h.Offset, h.Count, r.progress.blocks)
 	}
-	switch kind := wire.Kind(h.Code); {
-	case kind == wire.Assign:
-		r.applyAssign(h, values)
-	case kind == wire.Push && r.blocks[b].ready:
-		r.apply(h, values)
-	case kind == wire.Pull && r.blocks[b].ready:
-		r.closeClock(b, h.Clock)
+	switch change.Kind {
+	case wire.Assign:
+	case wire.Push, wire.Pull:
+		if !r.blocks[b].ready {
+			return fmt.Errorf("%w: forwarded frame of kind %d of a block without values", errStream, h.Code)
+		}
 	default:
 		return fmt.Errorf("%w: forwarded frame of kind %d", errStream, h.Code)
 	}
+	if r.progress.stated && change.Kind != wire.Pull { // before, the windows are on their way with the state
+		if v := r.windows.Admit(h.Incarnation, h.Seq, h.Floor); v != shard.Fresh {
+			return fmt.Errorf("%w: push %d of incarnation %d is %v here", errStream, h.Seq, h.Incarnation, v)
+		}
+	}
+	r.change(&change, values)
 	return nil
 }
 
-func (r *replica) receiveSeal(h *wire.Header, payload []byte) (bool, error) {
+func (r *replica) receiveRetain(payload []byte) error {
+	m, err := decodeRetain(payload)
+	if err != nil || !r.progress.stated {
+		return fmt.Errorf("%w: incarnations in %d bytes: %w", errStream, len(payload), err)
+	}
+	r.windows.Retain(m.Horizon, m.Live)
+	r.changes++
+	return nil
+}
+
+// receiveState takes what belongs to the shard as a whole. With it the copy is one: it
+// has everything up to a change, and counts the next ones itself.
+func (r *replica) receiveState(h *wire.Header, payload []byte) error {
 	p := &r.progress
-	if p.blocks != len(r.blocks) || len(p.seal)+int(h.Length) > maxSealBytes {
-		return false, fmt.Errorf("%w: seal after %d of %d blocks", errStream, p.blocks, len(r.blocks))
+	if p.blocks != len(r.blocks) || p.stated || len(p.state)+int(h.Length) > maxStateBytes {
+		return fmt.Errorf("%w: state after %d of %d blocks", errStream, p.blocks, len(r.blocks))
 	}
-	p.seal = append(p.seal, payload...)
+	p.state = append(p.state, payload...)
 	if h.Code != 1 {
-		return false, nil
+		return nil
 	}
-	if len(p.seal) < 8 {
-		return false, fmt.Errorf("%w: seal of %d bytes, at least 8", errStream, len(p.seal))
+	if len(p.state) < 16 {
+		return fmt.Errorf("%w: state of %d bytes, at least 16", errStream, len(p.state))
 	}
-	windows, err := shard.DecodeWindows(p.seal[8:])
+	windows, err := shard.DecodeWindows(p.state[16:])
 	if err != nil {
-		return false, err
+		return err
 	}
-	next, err := r.copy.Fill(r.copy.Attempt, true)
+	next, err := r.copy.Fill(r.copy.Attempt)
 	if err != nil {
-		return false, err
+		return err
 	}
-	r.windows, r.applied = windows, binary.LittleEndian.Uint64(p.seal)
-	p.seal = nil
+	r.windows, r.applied = windows, binary.LittleEndian.Uint64(p.state)
+	r.changes = binary.LittleEndian.Uint64(p.state[8:])
+	p.state, p.stated = nil, true
 	r.become(next)
-	return true, nil
+	return nil
+}
+
+// encode writes the message to dst and returns how long it is: horizon and incarnations,
+// 8 bytes each.
+func (m retain) encode(dst []byte) int {
+	binary.LittleEndian.PutUint64(dst, m.Horizon)
+	for i, inc := range m.Live {
+		binary.LittleEndian.PutUint64(dst[8+8*i:], inc)
+	}
+	return 8 + 8*len(m.Live)
+}
+
+func decodeRetain(src []byte) (retain, error) {
+	if len(src) < 8 || len(src)%8 != 0 {
+		return retain{}, errStream
+	}
+	m := retain{Horizon: binary.LittleEndian.Uint64(src)}
+	for rest := src[8:]; len(rest) > 0; rest = rest[8:] {
+		m.Live = append(m.Live, binary.LittleEndian.Uint64(rest))
+	}
+	return m, nil
 }
 
 // encode and decodeBlock are the 24 bytes of a block's metadata.

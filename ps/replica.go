@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/elasticps/elasticps/internal/invariant"
 	"github.com/elasticps/elasticps/internal/kernel"
@@ -37,11 +38,15 @@ type replica struct {
 	blocks  []block
 	windows shard.Windows
 	applied uint64 // pushes applied to this shard, wherever it was
+	changes uint64 // of the state: each is numbered, here and at the followers
 
-	follower  *followerStream // owner side of a move, nil without
-	confirmed uint64          // attempt whose seal the follower has confirmed
-	progress  receiveProgress // target side of a move
-	views     [][]float32     // scratch for step: the slots of a range
+	streams   []*followerStream // owner side: to followers and to the target of a move
+	deferred  []deferred        // answers that wait for the followers, by change
+	source    *session          // follower side: who fills this copy
+	progress  receiveProgress
+	gathering int         // followers of the former owner that are looked for: nothing is answered
+	quiet     time.Time   // promoted: nothing is answered before, the former owner may still serve reads
+	views     [][]float32 // scratch for step: the slots of a range
 }
 
 // block is the metadata of one block.
@@ -50,6 +55,7 @@ type block struct {
 	clock uint32 // BSP: clock whose gradients are in sum
 	dirty uint32 // BSP: pushes summed in this clock
 	ready bool   // has values
+	seen  uint64 // last change of the weights; not part of the state
 }
 
 type owner struct {
@@ -58,11 +64,14 @@ type owner struct {
 }
 
 // outcome is the answer to a request. wait is set with codeRetry when the answer
-// changes at a moment that can be waited for.
+// changes at a moment that can be waited for, after with codeOK when it is true once the
+// followers of copy have that change.
 type outcome struct {
-	code code
-	to   owner
-	wait <-chan struct{}
+	code  code
+	to    owner
+	wait  <-chan struct{}
+	after uint64
+	copy  *replica
 }
 
 func newReplica(job Job, spec shard.Shard) *replica {
@@ -91,13 +100,13 @@ func (r *replica) allocate() {
 		r.sum = make([]float32, r.elems)
 	}
 	r.blocks = make([]block, (r.elems+BlockElems-1)/BlockElems)
-	r.windows, r.applied, r.progress = shard.Windows{}, 0, receiveProgress{}
+	r.windows, r.applied, r.changes, r.progress = shard.Windows{}, 0, 0, receiveProgress{}
 }
 
 // free gives the memory back. The caller holds mu.
 func (r *replica) free() {
 	r.weights, r.slots, r.sum, r.blocks = nil, nil, nil, nil
-	r.windows, r.applied, r.progress = shard.Windows{}, 0, receiveProgress{}
+	r.windows, r.applied, r.changes, r.progress = shard.Windows{}, 0, 0, receiveProgress{}
 }
 
 // initialize gives a fresh owner its first values.
@@ -118,6 +127,7 @@ func (r *replica) initialize() {
 // become changes the copy and wakes whoever waits for that. The caller holds mu.
 func (r *replica) become(c shard.Copy) {
 	r.copy = c
+	r.room.Broadcast()
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
@@ -154,20 +164,39 @@ func (r *replica) update(ctx context.Context, h *wire.Header, values []float32) 
 			break
 		}
 		// The checks must be made again after that: the role may have changed.
-		if !r.waitRoom(ctx) {
+		if !r.waitBriefly(ctx) {
 			return outcome{code: codeRetry}
 		}
 	}
 	if o, fresh := r.admit(h); !fresh {
+		if o.code == codeOK { // a repetition is acknowledged when the first one may be
+			return r.confirmed(r.changes)
+		}
 		return o
 	}
-	if h.Kind == wire.Assign {
-		r.applyAssign(h, values)
-	} else {
-		r.apply(h, values)
-	}
+	r.change(h, values)
 	r.forward(h, values)
-	return outcome{}
+	return r.confirmed(r.changes)
+}
+
+// change takes an admitted frame into the state: a push, an assign, or the end of a clock.
+// Owner and follower run the same code on the same frames in the same order, which makes
+// their bits equal (I8).
+func (r *replica) change(h *wire.Header, values []float32) {
+	b := int(h.Offset / BlockElems)
+	r.changes++
+	switch h.Kind {
+	case wire.Assign:
+		r.applyAssign(h, values)
+	case wire.Push:
+		r.apply(h, values)
+		if r.bsp {
+			return // the weights are as they were
+		}
+	default:
+		r.closeClock(b, h.Clock)
+	}
+	r.blocks[b].seen = r.changes
 }
 
 // fits says whether a push or assign fits the state of its block. A push needs values
@@ -207,22 +236,28 @@ func (r *replica) pull(ctx context.Context, h *wire.Header, dst []float32) outco
 			break
 		}
 		if !r.followerFull(h.Offset) {
-			r.closeClock(b, h.Clock)
+			r.change(h, nil)
 			r.forward(h, nil)
 			break
 		}
-		if !r.waitRoom(ctx) {
+		if !r.waitBriefly(ctx) {
 			return outcome{code: codeRetry}
 		}
 	}
+	if !r.leased() {
+		return outcome{code: codeRetry} // perhaps another server owns the shard by now
+	}
 	copy(dst, r.weights[h.Offset:])
-	return outcome{}
+	return r.confirmed(r.blocks[h.Offset/BlockElems].seen)
 }
 
 // check says whether this copy may answer the request at all: I2, and the bounds.
 func (r *replica) check(h *wire.Header, n int) outcome {
 	switch {
 	case r.copy.MayAcknowledge(shard.Epoch(h.Epoch)):
+		if r.gathering > 0 || (!r.quiet.IsZero() && time.Now().Before(r.quiet)) {
+			return outcome{code: codeRetry, wait: r.changed}
+		}
 		return r.checkRange(h, n)
 	case r.copy.State == shard.Serving || r.copy.State == shard.Following:
 		return outcome{code: codeMoved, to: owner{epoch: r.copy.Epoch}} // here, at this epoch
@@ -260,8 +295,7 @@ func (r *replica) admit(h *wire.Header) (outcome, bool) {
 	return outcome{code: verdictCodes[v]}, false
 }
 
-// apply takes an admitted gradient into the state. Owner and follower run the same
-// code on the same frames in the same order, which makes their bits equal (I8).
+// apply takes an admitted gradient into the state.
 func (r *replica) apply(h *wire.Header, grad []float32) {
 	b := int(h.Offset / BlockElems)
 	lo, hi := int64(h.Offset), int64(h.Offset)+int64(h.Count)

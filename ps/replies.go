@@ -54,6 +54,15 @@ func (r *replies) addValues(h *wire.Header, payload []byte) {
 	r.used += (len(payload) + 3) / 4
 }
 
+// addBuffer adds an answer whose n bytes of values lie in a buffer of their own. The
+// caller has seen that it is not full.
+func (r *replies) addBuffer(h *wire.Header, b *buffer, n int) {
+	r.values = append(r.values, b)
+	r.used = 0
+	r.addValues(h, b.bytes(n))
+	r.used = BlockElems // nothing else goes in
+}
+
 func (r *replies) head(h *wire.Header) {
 	if r.heads == nil {
 		r.heads = make([]byte, 0, repliesBytes)

@@ -20,6 +20,10 @@ import (
 // errReturning answers requests that are to be repeated when more members are back.
 var errReturning = errors.New("ps: the coordinator has just started, and members are on their way back")
 
+// errReplacing answers requests that are to be repeated when the followers on a server
+// have been replaced.
+var errReplacing = errors.New("ps: the followers on the server are being replaced")
+
 // clocked reports whether the job has clocks that members wait for.
 func (j Job) clocked() bool { return j.Consistency.Mode != ASP }
 

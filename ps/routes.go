@@ -60,6 +60,13 @@ func (r *routes) of(id shard.ID) (owner, serverInfo, error) {
 	return o, info, nil
 }
 
+// epoch is the epoch at which a shard has the owner that is known.
+func (r *routes) epoch(id shard.ID) shard.Epoch {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.owners[id].epoch
+}
+
 // moved takes note of what a server said about an owner.
 func (r *routes) moved(id shard.ID, to owner) {
 	r.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,14 +33,26 @@ const frameBuffer = 2 * (wire.HeaderBytes + wire.MaxPayload)
 // session is the server's end of one data connection. Requests are served one
 // after the other by one goroutine, so a request costs no hand-over.
 type session struct {
-	server  *Server
-	conn    *stream.Conn
-	out     replies
-	taken   int      // payload of the requests whose replies are in out
-	more    bool     // the last one said that another follows at once
-	room    *buffer  // for values that cannot be used where they arrived
-	copied  *replica // follower stream: the copy that it fills
-	attempt uint64   // and the move that it belongs to
+	server *Server
+	conn   *stream.Conn
+	out    replies
+	taken  int     // payload of the requests whose replies are in out
+	more   bool    // the last one said that another follows at once
+	room   *buffer // for values that cannot be used where they arrived
+
+	incoming map[uint32]*incoming // by shard: the streams that fill copies here
+	heard    atomic.Int64         // when the owner of those was last told that they follow, or about to be
+
+	mu      sync.Mutex
+	ripe    []ripe // deferred answers that may be sent
+	writing bool   // somebody sends them
+	held    int    // buffers in deferred answers
+}
+
+// ripe is a deferred answer whose time has come.
+type ripe struct {
+	deferred
+	ok bool
 }
 
 // serveConn speaks the data protocol on nc until it ends. Whatever arrives, the
@@ -63,7 +76,7 @@ func (s *Server) serveConn(nc net.Conn, unproven *atomic.Int64) {
 			return
 		}
 	}
-	ses := &session{server: s, conn: conn}
+	ses := &session{server: s, conn: conn, incoming: map[uint32]*incoming{}}
 	defer ses.out.discard(s.free)
 	for {
 		if err := ses.next(); err != nil {
@@ -106,8 +119,10 @@ func (ses *session) next() error {
 		return ses.request(&h, payload)
 	case wire.Follow:
 		return ses.follow(&h)
-	case wire.BlockMeta, wire.Block, wire.Forward, wire.Seal:
+	case wire.BlockMeta, wire.Block, wire.Forward, wire.State:
 		return ses.receive(&h, payload)
+	case wire.Beat:
+		return ses.beat(&h)
 	}
 	return fmt.Errorf("%w: %d is not a request", wire.ErrKind, h.Kind)
 }
@@ -169,15 +184,116 @@ func (ses *session) pull(h *wire.Header) error {
 	if o.code != codeOK {
 		return ses.answer(h, o)
 	}
+	payload := encode(wire.Bytes(room), values, t)
+	if o.after > 0 {
+		if ses.hold(1) > maxHeld {
+			ses.hold(-1)
+			return ses.reply(h, outcome{code: codeRetry})
+		}
+		d := deferred{change: o.after, session: ses, request: *h, values: ses.server.free.get(), bytes: len(payload)}
+		copy(d.values.bytes(len(payload)), payload)
+		waits, c := o.copy.await(d)
+		if waits {
+			return nil
+		}
+		ses.letGo(d)
+		if c != codeOK {
+			return ses.reply(h, outcome{code: c})
+		}
+	}
+	r := pullReply(h)
+	ses.out.addValues(&r, payload)
+	return nil
+}
+
+// pullReply is the header of a reply with values.
+func pullReply(h *wire.Header) wire.Header {
 	r, _ := replyTo(h, outcome{})
 	r.Epoch, r.Offset, r.Count, r.Encoding = h.Epoch, h.Offset, h.Count, h.Encoding
-	ses.out.addValues(&r, encode(wire.Bytes(room), values, t))
-	return nil
+	return r
+}
+
+// hold counts the buffers that deferred answers hold.
+func (ses *session) hold(n int) int {
+	ses.mu.Lock()
+	defer ses.mu.Unlock()
+	ses.held += n
+	return ses.held
+}
+
+// letGo gives the buffer of a deferred answer back.
+func (ses *session) letGo(d deferred) {
+	if d.values != nil {
+		ses.server.free.put(d.values)
+		ses.hold(-1)
+	}
+}
+
+// late sends a deferred answer, beside whoever has made it true: a client that does not
+// read holds nobody up.
+func (ses *session) late(d deferred, ok bool) {
+	ses.mu.Lock()
+	ses.ripe = append(ses.ripe, ripe{d, ok})
+	begin := !ses.writing
+	ses.writing = true
+	ses.mu.Unlock()
+	if begin {
+		go ses.sendLate() // ends when there is nothing to send, or with the connection
+	}
+}
+
+// sendLate sends the deferred answers that may be sent.
+func (ses *session) sendLate() {
+	var out replies
+	var spare []ripe
+	for {
+		ses.mu.Lock()
+		batch := ses.ripe
+		ses.ripe = spare[:0]
+		ses.writing = len(batch) > 0
+		ses.mu.Unlock()
+		if len(batch) == 0 {
+			return
+		}
+		for i := range batch {
+			ses.addLate(&out, &batch[i])
+		}
+		_ = out.send(ses.conn, ses.server.free) // an error ends the session's reader too
+		clear(batch)
+		spare = batch
+	}
+}
+
+func (ses *session) addLate(out *replies, l *ripe) {
+	if out.full((l.bytes + 3) / 4) {
+		_ = out.send(ses.conn, ses.server.free) // see sendLate
+	}
+	if !l.ok {
+		ses.letGo(l.deferred)
+		r, text := replyTo(&l.request, ses.server.standing(&l.request))
+		out.add(&r, text)
+		return
+	}
+	if l.values == nil {
+		r, _ := replyTo(&l.request, outcome{})
+		out.add(&r, nil)
+		return
+	}
+	ses.hold(-1)
+	r := pullReply(&l.request)
+	out.addBuffer(&r, l.values, l.bytes)
 }
 
 // answer answers a request without values, now or when its shard is not frozen any more.
 func (ses *session) answer(h *wire.Header, o outcome) error {
 	s := ses.server
+	if o.code == codeOK && o.after > 0 {
+		waits, c := o.copy.await(deferred{change: o.after, session: ses, request: *h})
+		if waits {
+			return nil
+		}
+		o = outcome{code: c}
+	}
 	if o.code == codeRetry && o.wait != nil && s.parked.Add(1) <= maxParked {
 		parked := *h
 		s.spawn(func() { ses.park(parked, o) })
@@ -205,19 +321,16 @@ func (ses *session) park(h wire.Header, o outcome) {
 
 // reply answers request h without values.
 func (ses *session) reply(h *wire.Header, o outcome) error {
-	if ses.out.full(0) {
-		if err := ses.flush(); err != nil {
-			return err
-		}
-	}
 	r, text := replyTo(h, o)
-	ses.out.add(&r, text)
-	return nil
+	return ses.send(&r, text)
 }
 
-// flush sends the replies that are waiting.
+// flush sends the replies that are waiting, and tells owners what their followers have.
 func (ses *session) flush() error {
 	ses.taken = 0
+	if err := ses.acknowledge(); err != nil {
+		return err
+	}
 	return ses.out.send(ses.conn, ses.server.free)
 }
 
@@ -228,34 +341,96 @@ func replyTo(h *wire.Header, o outcome) (r wire.Header, text []byte) {
 	return wire.Header{Kind: wire.Reply, Code: uint8(o.code), Shard: h.Shard, Request: h.Request, Epoch: uint64(o.to.epoch)}, text
 }
 
-// follow begins a follower stream: the copy was prepared by the coordinator.
+// follow begins a stream that fills a copy.
 func (ses *session) follow(h *wire.Header) error {
 	r := ses.server.replica(shard.ID(h.Shard))
-	if r == nil || !r.prepared(h.Seq) {
-		return ses.reply(h, outcome{code: codeUnknownShard})
+	err := fmt.Errorf("%w: there is no copy of shard %d", shard.ErrRefused, h.Shard)
+	if r != nil {
+		err = r.accept(ses, h, h.Code == 1)
 	}
-	ses.copied, ses.attempt = r, h.Seq
-	return ses.reply(h, outcome{})
+	delete(ses.incoming, h.Shard)
+	if err != nil {
+		return ses.refuse(h.Shard, h.Seq, err)
+	}
+	in := &incoming{r: r, attempt: h.Seq}
+	ses.incoming[h.Shard] = in
+	return ses.ack(in)
 }
 
+// receive takes a frame of a stream. What follows on one that has ended is passed over:
+// its owner has been told.
 func (ses *session) receive(h *wire.Header, payload []byte) error {
-	if ses.copied == nil || uint32(ses.copied.spec.ID) != h.Shard {
-		return fmt.Errorf("%w: frame of shard %d on a connection that follows none", errStream, h.Shard)
+	in := ses.incoming[h.Shard]
+	if in == nil {
+		return nil
 	}
 	if err := ses.server.use(ses.server.ctx, int64(h.Length)); err != nil {
 		return err
 	}
-	done, err := ses.copied.receive(ses.attempt, h, payload, ses.floats(payload))
-	if err != nil {
-		_ = ses.flush() // the error of the stream is the cause
-		_ = sendFrame(ses.conn, &wire.Header{Kind: wire.Reply, Code: uint8(codeRefused), Shard: h.Shard}, []byte(err.Error()))
-		return errors.Join(err, ses.conn.Flush())
-	}
-	if !done {
+	err := in.receive(ses, h, payload, ses.floats(payload))
+	if err == nil {
 		return nil
 	}
-	ses.copied = nil
-	return ses.reply(h, outcome{})
+	if errors.Is(err, errStream) {
+		ses.server.log.Warn("follower stream refused", "server", ses.server.cfg.ID, "shard", h.Shard, "err", err)
+	}
+	delete(ses.incoming, h.Shard)
+	return ses.refuse(h.Shard, in.attempt, err)
+}
+
+// beat answers that the copies here follow, after saying which of them do not any more.
+// Who takes the owner's place from here on knows when that was.
+func (ses *session) beat(h *wire.Header) error {
+	ses.heard.Store(since())
+	for id, in := range ses.incoming {
+		if !in.follows(ses) {
+			delete(ses.incoming, id)
+			if err := ses.refuse(id, in.attempt, fmt.Errorf("%w: the copy does not follow any more", shard.ErrRefused)); err != nil {
+				return err
+			}
+		}
+	}
+	return ses.send(&wire.Header{Kind: wire.Beat, Request: h.Request}, nil)
+}
+
+// acknowledge tells the owners what was received since the last time.
+func (ses *session) acknowledge() error {
+	for _, in := range ses.incoming {
+		if in.behind {
+			if err := ses.ack(in); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (ses *session) ack(in *incoming) error {
+	in.behind = false
+	in.r.mu.Lock()
+	change := in.r.changes
+	in.r.mu.Unlock()
+	return ses.send(&wire.Header{
+		Kind: wire.Ack, Shard: uint32(in.r.spec.ID), Seq: in.attempt, Floor: in.attempt, Request: change,
+	}, nil)
+}
+
+// refuse says that there is no stream, or none any more.
+func (ses *session) refuse(id uint32, attempt uint64, err error) error {
+	text := []byte(err.Error())
+	h := wire.Header{Kind: wire.Ack, Code: uint8(codeRefused), Shard: id, Seq: attempt, Floor: attempt}
+	return ses.send(&h, text[:min(len(text), maxReplyText)])
+}
+
+// send adds a frame to those that leave together.
+func (ses *session) send(h *wire.Header, text []byte) error {
+	if ses.out.full(0) {
+		if err := ses.out.send(ses.conn, ses.server.free); err != nil {
+			return err
+		}
+	}
+	ses.out.add(h, text)
+	return nil
 }
 
 // sendFrame sends a frame with a short payload.

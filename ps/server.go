@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -51,6 +52,9 @@ type ServerConfig struct {
 	Advertise string
 	// TLS is used for the TCP data plane if set; client certificates are required.
 	TLS *tls.Config
+	// Domain is the failure domain, such as a rack or a zone: followers are placed in
+	// another one than their owner where there is one. Zero: the machine.
+	Domain string
 	// Device accounts for the bytes moved. Zero: none.
 	Device Device
 	// ReportInterval is the time between load reports. Zero: 200 ms.
@@ -95,8 +99,12 @@ type Server struct {
 	conns    map[*stream.Conn]struct{}
 	flights  map[flightKey]*flight
 
+	peerMu sync.Mutex
+	peers  map[peerKey]chan *peer // capacity 1: taken while somebody dials
+
 	parked               atomic.Int64
 	pushBytes, pullBytes atomic.Int64
+	reporting            atomic.Bool
 }
 
 // StartServer starts a parameter server and returns when the coordinator knows it.
@@ -106,8 +114,8 @@ func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.logger(), token: newNonce(), free: make(buffers, 64),
-		replicas: map[shard.ID]*replica{}, conns: map[*stream.Conn]struct{}{}, flights: map[flightKey]*flight{},
-		info: serverInfo{ID: cfg.ID, Node: cfg.Node.Name(), Addr: cfg.Node.Addr(), Host: hostID(), Instance: randomID()},
+		replicas: map[shard.ID]*replica{}, conns: map[*stream.Conn]struct{}{}, flights: map[flightKey]*flight{}, peers: map[peerKey]chan *peer{},
+		info: serverInfo{ID: cfg.ID, Node: cfg.Node.Name(), Addr: cfg.Node.Addr(), Host: hostID(), Instance: randomID(), Domain: cmp.Or(cfg.Domain, hostID())},
 	}
 	s.info.Token = s.token
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
@@ -134,7 +142,7 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	s.info.Process = "ps/server/" + processName(string(s.cfg.ID))
-	if s.ref, err = s.cfg.Node.Spawn(ctx, s.info.Process, &serverActor{s}, actor.Options{}); err != nil {
+	if s.ref, err = s.cfg.Node.Spawn(ctx, s.info.Process, &serverActor{s: s}, actor.Options{}); err != nil {
 		return err
 	}
 	return s.register(ctx)
@@ -144,6 +152,9 @@ func (c ServerConfig) validate() error {
 	var errs []error
 	if c.Node == nil {
 		errs = append(errs, errors.New("ps: ServerConfig.Node is nil"))
+	}
+	if len(c.Domain) > maxNameBytes {
+		errs = append(errs, fmt.Errorf("ps: Domain of %d bytes, at most %d", len(c.Domain), maxNameBytes))
 	}
 	if n := len(c.ID); n == 0 || n > maxNameBytes {
 		errs = append(errs, fmt.Errorf("ps: server ID of %d bytes, must have 1 to %d", n, maxNameBytes))
@@ -175,12 +186,12 @@ func (s *Server) DataAddr() string { return s.listening }
 // register tells the coordinator about this server, its data addresses and what it
 // holds.
 func (s *Server) register(ctx context.Context) error {
-	var held []hosted
+	var held copies
 	var clock uint32
 	for _, r := range s.all() {
 		r.mu.Lock()
-		if r.owned() || r.copy.State == shard.Complete {
-			held = append(held, hosted{uint32(r.spec.ID), uint64(r.copy.Epoch)})
+		if r.copy.State != shard.Absent && r.copy.State != shard.Released {
+			held.add(r.spec.ID, r.copy)
 			for _, b := range r.blocks {
 				clock = max(clock, b.clock)
 			}
@@ -189,7 +200,7 @@ func (s *Server) register(ctx context.Context) error {
 	}
 	began := time.Now()
 	for {
-		_, err := request[registerReply](ctx, s.cfg.Node, s.cfg.Coordinator, registerRequest{Info: s.info, Shards: held, Clock: clock})
+		_, err := request[registerReply](ctx, s.cfg.Node, s.cfg.Coordinator, registerRequest{Info: s.info, Copies: held, Clock: clock})
 		if !errors.Is(err, ErrConflict) || time.Since(began) > predecessorGrace {
 			return err
 		}
@@ -206,9 +217,42 @@ func (s *Server) register(ctx context.Context) error {
 const predecessorGrace = 2 * time.Second
 
 // serverActor is the control side of a Server.
-type serverActor struct{ s *Server }
+type serverActor struct {
+	s    *Server
+	load ServerLoad // as it was last reported
+}
 
 type reportNow struct{}
+
+// reportLost asks for a report beside the regular ones: a follower is lost.
+type reportLost struct{}
+
+// maxLostReported bounds the lost followers in one report; the next ones have the rest.
+const maxLostReported = 256
+
+func (s *Server) report(load ServerLoad) {
+	m := serverReport{ID: s.cfg.ID, Instance: s.info.Instance, Load: load}
+	for _, r := range s.all() {
+		r.mu.Lock()
+		for _, id := range r.lost() {
+			m.Lost = append(m.Lost, lostFollower{uint32(r.spec.ID), id})
+		}
+		r.mu.Unlock()
+		if len(m.Lost) >= maxLostReported {
+			break
+		}
+	}
+	_ = s.cfg.Node.TryCast(s.cfg.Coordinator, m) // the next one follows
+}
+
+// reportSoon tells the coordinator about followers that were lost just now.
+func (s *Server) reportSoon() {
+	if s.reporting.CompareAndSwap(false, true) {
+		if s.cfg.Node.TryCast(s.ref, reportLost{}) != nil {
+			s.reporting.Store(false)
+		}
+	}
+}
 
 // Started begins the reports.
 func (a *serverActor) Started(c *actor.Context) error {
@@ -225,17 +269,21 @@ func (a *serverActor) Receive(c *actor.Context, msg any) error {
 		s.spawn(func() { s.answer(req, m) })
 	case retain:
 		for _, r := range s.all() {
-			r.mu.Lock()
-			r.windows.Retain(m.Horizon, m.Live)
-			r.mu.Unlock()
+			r.retain(m)
 		}
 	case localRequest:
 		c.Reply(s)
+	case aliveRequest:
+		c.Reply(done{})
 	case loadRequest:
 		c.Reply(s.load())
 	case reportNow:
-		_ = c.Node().TryCast(s.cfg.Coordinator, serverReport{ID: s.cfg.ID, Instance: s.info.Instance, Load: s.load()}) // the next one follows
+		a.load = s.load()
+		s.report(a.load)
 		c.SendAfter(s.reportInterval(), reportNow{})
+	case reportLost:
+		s.reporting.Store(false)
+		s.report(a.load)
 	case actor.Down:
 		s.spawn(func() { s.rejoin(c) })
 	}
@@ -394,10 +442,10 @@ func (s *Server) closeData() {
 	s.mu.Unlock()
 	for _, r := range s.all() {
 		r.mu.Lock()
-		f := r.follower
-		r.become(shard.Copy{})
 		r.free()
+		ended, answers := r.assume(shard.Copy{})
 		r.mu.Unlock()
-		f.end(ErrClosed)
+		endAll(ended, ErrClosed)
+		refuseDeferred(answers.dropped)
 	}
 }

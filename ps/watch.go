@@ -4,11 +4,17 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/elasticps/elasticps/shard"
 )
 
 // watchInterval is how late the end of a context may be noticed that the reader of a
 // connection works for, and how late a request is sent again.
 const watchInterval = 10 * time.Millisecond
+
+// replacedGrace is how long a connection may take nothing whose server has lost a shard
+// to another one.
+const replacedGrace = 100 * time.Millisecond
 
 // busy tells the watch of a client that requests are under way.
 type busy struct {
@@ -36,6 +42,7 @@ func (c *Client) watch() {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	var links []*link
+	moved := c.hasMoved // made once
 	for {
 		tick.Stop()
 		c.busy.awake.Store(false)
@@ -53,7 +60,7 @@ func (c *Client) watch() {
 			case now := <-tick.C:
 				links = c.appendLinks(links[:0])
 				for _, l := range links {
-					l.inspect(now)
+					l.inspect(now, moved)
 				}
 				clear(links)
 			case <-c.ctx.Done():
@@ -84,58 +91,79 @@ func (c *Client) appendLinks(dst []*link) []*link {
 	return dst
 }
 
+// hasMoved reports whether another server has the shard of a call by now.
+func (c *Client) hasMoved(k *call) bool {
+	return c.routes.epoch(shard.ID(k.header.Shard)) > shard.Epoch(k.header.Epoch)
+}
+
 // inspect reads what keeps a server from taking more, when nobody else does, takes back
-// what was not answered in time, so that it is sent again, wakes the reader if something has ended, and gives a connection up that takes nothing.
-func (l *link) inspect(now time.Time) {
-	late, ended := l.overdue(now)
+// what was not answered in time or is another server's by now, so that it is sent again,
+// wakes the reader if something has ended, and gives a connection up that takes nothing.
+func (l *link) inspect(now time.Time, moved func(*call) bool) {
+	o := l.overdue(now, moved)
 	stalled := l.sending.Load() > 0 && l.written.Load() == l.lastWrite
-	if (late || stalled) && l.drain() { // nobody was reading
-		late, ended = l.overdue(now)
+	if (o.late || stalled) && l.drain() { // nobody was reading
+		o = l.overdue(now, moved)
 	}
-	if late {
-		l.resend(now)
+	if o.late {
+		l.resend(now, moved)
 	}
-	if ended || late {
+	if o.ended || o.late {
 		l.interrupt()
 	}
-	if written := l.written.Load(); written != l.lastWrite || l.sending.Load() == 0 || !ended {
+	written := l.written.Load()
+	switch idle := now.Sub(l.stuck); {
+	case written != l.lastWrite || l.sending.Load() == 0 || !(o.ended || o.moved):
 		l.stuck, l.lastWrite = now, written
-	} else if now.Sub(l.stuck) > stuckGrace {
+	case idle > stuckGrace:
 		l.fail(fmt.Errorf("%w: the connection has taken nothing for %v", ErrUnavailable, stuckGrace))
+	case o.moved && idle > replacedGrace:
+		l.fail(fmt.Errorf("%w: the server was replaced, and has taken nothing for %v", ErrUnavailable, replacedGrace))
 	}
 }
 
-// overdue reports whether a call should have been answered by now, and whether the
-// context of one has ended.
-func (l *link) overdue(now time.Time) (late, ended bool) {
+// overdue is what there is to be done about the calls of a link.
+type overdue struct {
+	late  bool // one should have been answered by now
+	ended bool // the context of one has ended
+	moved bool // another server has the shard of one that is being written
+}
+
+func (l *link) overdue(now time.Time, moved func(*call) bool) (o overdue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range l.slots {
 		if s := &l.slots[i]; s.call != nil {
-			late = late || l.late(s, now)
-			ended = ended || s.call.ctx.Err() != nil
+			o.late = o.late || l.late(s, now, moved)
+			o.ended = o.ended || s.call.ctx.Err() != nil
+			o.moved = o.moved || s.call.sent.Load() == 0 && moved(s.call)
 		}
 	}
-	return late, ended
+	return o
 }
 
-// late reports whether the call in a slot has waited too long. The caller holds mu.
-func (l *link) late(s *slot, now time.Time) bool {
+// late reports whether the call in a slot has waited too long, or in vain. The caller
+// holds mu.
+func (l *link) late(s *slot, now time.Time, moved func(*call) bool) bool {
 	sent := s.call.sent.Load()
-	return !s.taken && sent != 0 && now.UnixNano()-sent > int64(l.resendAfter(s.call.silences))
+	return !s.taken && sent != 0 && (now.UnixNano()-sent > int64(l.resendAfter(s.call.silences)) || moved(s.call))
 }
 
 // resend gives the calls that are late back to their operations, which send them again.
-func (l *link) resend(now time.Time) {
+func (l *link) resend(now time.Time, moved func(*call) bool) {
 	var calls []*call
 	l.mu.Lock()
 	for i := range l.slots {
-		if s := &l.slots[i]; s.call != nil && l.late(s, now) {
+		if s := &l.slots[i]; s.call != nil && l.late(s, now, moved) {
 			calls = append(calls, l.clear(uint32(i)))
 		}
 	}
 	l.mu.Unlock()
 	for _, c := range calls {
+		if moved(c) {
+			l.answer(c, fmt.Errorf("%w: server %q was replaced", ErrUnavailable, c.server.ID))
+			continue
+		}
 		if c.silences++; c.silences > 2 { // not lost each time, but slow
 			l.rtt.Store(max(l.rtt.Load(), int64(now.Sub(c.began))))
 		}

@@ -114,6 +114,26 @@ func (r Record) Onto(cur Record) Record {
 	return cur.withFollowers(f, r.Assignment, p)
 }
 
+// Succeeds says whether r, as a migration wants it written, is the next step after cur.
+// It is not when cur is of another move, or of this one in a phase that this one does
+// not come from: somebody else has written it, and the migration must read first.
+func (r Record) Succeeds(cur Record) bool {
+	was, is := cur.Assignment, r.Assignment
+	p, q := cur.Pending, r.Pending
+	switch {
+	case p == nil && q != nil && q.Phase == PendingMoving:
+		return was.Attempt+1 == is.Attempt && was.Owner == is.Owner && was.Epoch == is.Epoch
+	case p == nil || was.Attempt != is.Attempt:
+		return false
+	case q == nil:
+		return was == is
+	case p.Kind != q.Kind || p.From != q.From || p.To != q.To || p.Epoch != q.Epoch:
+		return false
+	}
+	return p.Phase == q.Phase || (p.Phase == PendingMoving && q.Phase <= PendingCommitted) ||
+		(p.Phase == PendingCommitted && q.Phase == PendingRestoring)
+}
+
 func (r Record) withFollowers(f Followers, a Assignment, p *Pending) Record {
 	next := Record{Assignment: a, Followers: f, Set: r.Set, Pending: p}
 	if f != r.Followers {
@@ -141,3 +161,7 @@ func (r Record) Promote(follower ServerID) (Record, error) {
 	// Others may be a few updates ahead of the new owner, or behind: they are filled anew.
 	return r.withFollowers(Followers{}, a, nil), nil
 }
+
+// Recoverable says whether another server than the owner may have the shard's state: a
+// follower, or the other side of a move that is under way.
+func (r Record) Recoverable() bool { return r.Pending != nil || r.Followers.Len() > 0 }

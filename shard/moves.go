@@ -18,6 +18,9 @@ type Server struct {
 	CapacityBytes int64
 	// Draining means that the server gets no shards and is to be emptied.
 	Draining bool
+	// Domain is the failure domain. Followers are placed in another one than their
+	// owner where there is one.
+	Domain string
 }
 
 // Move takes one shard from its owner to another server.

@@ -152,10 +152,11 @@ func (ws *Windows) open(incarnation uint64) *Window {
 // has no window yet gets an empty one, because it may push later. An
 // incarnation once fenced stays fenced, and the horizon never goes back. At
 // most MaxIncarnations windows are kept; live ones beyond that are fenced.
-// Retain keeps no reference to live.
-func (ws *Windows) Retain(horizon uint64, live []uint64) {
+// Retain keeps no reference to live, and reports whether anything has changed.
+func (ws *Windows) Retain(horizon uint64, live []uint64) (changed bool) {
 	former := ws.horizon
 	ws.horizon = max(former, horizon)
+	changed = ws.horizon > former
 	keep := make(map[uint64]bool, len(live))
 	for _, incarnation := range live {
 		keep[incarnation] = true
@@ -163,14 +164,17 @@ func (ws *Windows) Retain(horizon uint64, live []uint64) {
 	for incarnation := range ws.windows {
 		if incarnation <= horizon && !keep[incarnation] {
 			delete(ws.windows, incarnation)
+			changed = true
 		}
 	}
 	for _, incarnation := range live {
 		isNew := incarnation > former && incarnation <= horizon && ws.windows[incarnation] == nil
 		if isNew && len(ws.windows) < MaxIncarnations {
 			ws.open(incarnation)
+			changed = true
 		}
 	}
+	return changed
 }
 
 // Len is the number of windows kept.

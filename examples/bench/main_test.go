@@ -88,6 +88,9 @@ func TestMeasurements(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
+	if underRace {
+		t.Skip("takes more than a minute; the other tests run the program under the race detector")
+	}
 	for only, numRows := range map[string]int{
 		"push.latency.tcp": 4, "push.rate": 1, "pushpull.workers": 7, "allocs": 13, "pull.local": 5, "migrate": 16,
 		"optimizer.adam.cache": 1, "codec": 4, "push.tcp.fp16": 1,

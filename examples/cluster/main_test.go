@@ -325,6 +325,7 @@ func TestServerLeaves(t *testing.T) {
 }
 
 func TestFlags(t *testing.T) {
+	data := smallData(t)
 	for want, args := range map[string][]string{
 		`-role is "boss", want controller, server or worker`: {"-role", "boss"},
 		"-role server needs -controller HOST:PORT":           {"-role", "server"},
@@ -333,11 +334,11 @@ func TestFlags(t *testing.T) {
 		"-role controller needs -secret or $":                {"-role", "controller"},
 		"-max-steps is -1, want 0 or more":                   {"-max-steps", "-1"},
 		`-listen "nowhere"`:                                  {"-listen", "nowhere"},
-		"is not loopback":                                    {"-listen", "0.0.0.0:0", "-images", "10"},
+		"is not loopback":                                    {"-listen", "0.0.0.0:0", "-data", data},
 		`"foo" is not a flag`:                                {"foo"},
 		`-json is "-", want a file`:                          {"-json", "-"},
 		"/does/not/exist/r.json":                             {"-json", "/does/not/exist/r.json"},
-		"Secret has 3 bytes":                                 {"-role", "controller", "-secret", "abc", "-images", "10"},
+		"Secret has 3 bytes":                                 {"-role", "controller", "-secret", "abc", "-data", data},
 	} {
 		var out bytes.Buffer
 		require.ErrorContains(t, run(t.Context(), args, &out, &out), want)

@@ -101,6 +101,9 @@ func TestInterrupt(t *testing.T) {
 }
 
 func TestNotAccurateEnough(t *testing.T) {
+	if underRace {
+		t.Skip("differs from TestSmoke in what it does with the result only")
+	}
 	path := filepath.Join(t.TempDir(), "result.json")
 	var out bytes.Buffer
 	err := run(t.Context(), small("-min-accuracy", "1", "-json", path), &out, &out)
@@ -109,6 +112,9 @@ func TestNotAccurateEnough(t *testing.T) {
 }
 
 func TestFlags(t *testing.T) {
+	if underRace {
+		t.Skip("reads the images again and again, on one goroutine")
+	}
 	for want, args := range map[string][]string{
 		"-workers is 0, want 1 to 16":           {"-workers", "0"},
 		"-bandwidth is 0, want over 0":          {"-bandwidth", "0"},

@@ -128,6 +128,10 @@ var pickers = []struct {
 // TestVersionsHaveTheSameBits has all lengths around the unrolled loops, and one that
 // takes several calls of the wide version.
 func TestVersionsHaveTheSameBits(t *testing.T) {
+	repeats := 200 // of the shortest
+	if raceDetector {
+		repeats = 20
+	}
 	sizes := []int{16<<10 - 1, 16 << 10, 3*16<<10 + 45}
 	for size := range 68 {
 		sizes = append(sizes, size)
@@ -137,7 +141,7 @@ func TestVersionsHaveTheSameBits(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%s", op.name, picker.name), func(t *testing.T) {
 				for _, size := range sizes {
 					rng := rand.New(rand.NewPCG(8, uint64(size)))
-					for range max(1, 200/(size+1)) {
+					for range max(1, repeats/(size+1)) {
 						var buffers [4][]float32
 						for i := range buffers {
 							buffers[i] = make([]float32, size+2*margin+3)

@@ -12,7 +12,7 @@ import (
 const (
 	// Version is the version of the frame format. A peer with another version is
 	// refused with ErrVersion.
-	Version = 2
+	Version = 3
 	// HeaderBytes is the size of an encoded header.
 	HeaderBytes = 80
 	// MaxPayload is the largest payload of a frame in bytes.
@@ -40,11 +40,14 @@ const (
 	Assign                    // initial values of one block
 	Pull                      // request for a range of one block
 	Reply                     // answer to any request; Code says which, payload depends
-	Follow                    // source to target: a follower stream of a shard begins
+	Follow                    // owner to follower: a stream of a shard begins
 	BlockMeta                 // follower stream: metadata of the next block
 	Block                     // follower stream: one section (weights or a slot) of a block
-	Forward                   // follower stream: a push, an assign, or a pull that closed a clock, of a block already sent
-	Seal                      // follower stream: end of stream, payload = push windows
+	Forward                   // follower stream: a change of what was sent already
+	State                     // follower stream: counters and push windows, behind the last block
+	Ack                       // follower to owner: Request = the last change it has, or why there is no stream
+	Beat                      // owner to follower and back: the follower still follows
+	Retain                    // forwarded only: the incarnations that still exist
 	kindEnd
 )
 
@@ -55,7 +58,7 @@ const More uint16 = 1
 // Header is the fixed part of a frame.
 type Header struct {
 	Kind        Kind
-	Code        uint8  // Reply: outcome; Forward: kind of the forwarded frame; Block: section
+	Code        uint8  // Reply, Ack: outcome; Forward: kind of the forwarded frame; Block: section
 	Encoding    uint8  // element type of the values of a push, and of those that a pull asks for
 	Flags       uint16 // More
 	Shard       uint32

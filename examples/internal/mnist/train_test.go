@@ -38,6 +38,9 @@ func TestTrainingOnStaleParameters(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains for seconds")
 	}
+	if underRace {
+		t.Skip("trains for a quarter of a minute, on one goroutine")
+	}
 	const history = 10
 	train, test := realSets(t)
 	mlp, err := NewMLP(Config{Hidden: 64, Mean: train.Mean()})

@@ -1,0 +1,391 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/shard"
+	"github.com/elasticps/elasticps/shard/store"
+)
+
+// What the coordinator does when a server does not answer any more: its followers take
+// its place, and owners go on without the followers that it had.
+
+const (
+	// probeTimeout is how long a server may take to show that it lives after all.
+	probeTimeout = 300 * time.Millisecond
+	// maxPromotions bounds the shards that are given to a follower at the same time.
+	maxPromotions = 32
+	keptFailovers = 32
+	// repairsAhead times MaxRepairs new followers are begun at once; those over MaxRepairs
+	// wait for their turn.
+	repairsAhead = 4
+	// repairPause is how long a shard rests that could not get a follower.
+	repairPause = time.Second
+)
+
+// Failover is what was done about a server that was gone.
+type Failover struct {
+	Server shard.ServerID
+	// Shards of the server that a follower has taken over, and those that had none.
+	Promoted, Lost int
+	Started        time.Duration // since the start of the coordinator
+	// Took is the time from the news until each promoted shard had its new owner.
+	Took time.Duration
+	// Sure means that the server was known to be dead; otherwise the new owners have
+	// waited for its leases to end.
+	Sure bool
+}
+
+// vitality is what a probe finds out.
+type vitality uint8
+
+const (
+	silent  vitality = iota // nothing came: it may live, or not
+	answers                 // it lives
+	ended                   // it is dead for certain
+)
+
+// vital asks a server whether it lives. That it is dead is only believed if something
+// says so that knows: its node, or the machine where its node was.
+func (c *Coordinator) vital(id shard.ServerID, patience time.Duration) vitality {
+	at := c.places.where(id)
+	if at.Addr == "" {
+		return silent
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, patience)
+	defer cancel()
+	_, err := c.cfg.Node.Call(ctx, actor.Ref{Node: at.Node, Name: at.Process}, aliveRequest{})
+	switch {
+	case err == nil:
+		return answers
+	case errors.Is(err, actor.ErrNoProcess):
+		return ended // the node lives, the server's actor ended after its data plane
+	}
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "tcp", at.Addr)
+	if err == nil {
+		_ = nc.Close() // only the answer mattered
+		return silent
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return ended
+	}
+	return silent
+}
+
+// dead reports whether a server has ended for certain. Silence alone proves nothing.
+func (c *Coordinator) dead(id shard.ServerID) bool {
+	return !c.isUp(id) && c.vital(id, time.Second) == ended
+}
+
+// suspect has a server replaced that does not answer. The caller holds c.mu.
+func (c *Coordinator) suspect(id shard.ServerID) {
+	if c.failing[id] || c.ctx.Err() != nil {
+		return
+	}
+	c.failing[id] = true
+	c.running.Go(func() {
+		v := c.vital(id, probeTimeout)
+		if v != answers && !c.isUp(id) {
+			c.failover(id, v == ended, nil)
+		}
+		c.mu.Lock()
+		delete(c.failing, id)
+		c.unsettled = true
+		c.mu.Unlock()
+	})
+}
+
+// fail replaces a server for the shards that it has lost: it is another run of it that
+// has come back. The caller holds c.mu.
+func (c *Coordinator) fail(id shard.ServerID, lost map[shard.ID]bool) {
+	shards := map[shard.ID]bool{}
+	for _, r := range c.places.all() {
+		if s := r.Assignment.Shard; lost[s] || r.Followers.Has(id) {
+			shards[s] = true
+		}
+	}
+	if len(shards) > 0 {
+		c.running.Go(func() { c.failover(id, true, shards) })
+	}
+}
+
+// failover promotes a follower of each shard that a server owns, and takes the server
+// from the followers of the others. Only names the shards that are meant; nil means all.
+func (c *Coordinator) failover(id shard.ServerID, sure bool, only map[shard.ID]bool) {
+	began := time.Now()
+	f := Failover{Server: id, Sure: sure, Started: began.Sub(c.started)}
+	var tasks sync.WaitGroup
+	var mu sync.Mutex
+	slots := make(chan struct{}, maxPromotions)
+	for _, r := range c.places.all() {
+		owns := r.Assignment.Owner == id
+		if (only != nil && !only[r.Assignment.Shard]) || (!owns && !r.Followers.Has(id)) {
+			continue
+		}
+		slots <- struct{}{}
+		tasks.Go(func() {
+			defer func() { <-slots }()
+			if !owns {
+				c.dropNow(r.Assignment.Shard, id)
+				return
+			}
+			promoted := c.promote(r.Assignment.Shard, id, sure)
+			mu.Lock()
+			defer mu.Unlock()
+			if promoted {
+				f.Promoted++
+				f.Took = time.Since(began)
+			} else {
+				f.Lost++
+			}
+		})
+	}
+	tasks.Wait()
+	if f.Promoted+f.Lost == 0 {
+		return
+	}
+	c.log.Warn("failover", "server", id, "promoted", f.Promoted, "lost", f.Lost, "took", f.Took, "sure", sure)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failovers = append(c.failovers, f)
+	c.failovers = c.failovers[max(0, len(c.failovers)-keptFailovers):]
+}
+
+var errSettled = errors.New("ps: nothing to be done")
+
+// promote gives a shard of a server that is gone to a follower, and returns when that
+// serves. It reports false if there is none.
+func (c *Coordinator) promote(id shard.ID, from shard.ServerID, sure bool) bool {
+	for c.ctx.Err() == nil {
+		var before shard.Record
+		var to shard.ServerID
+		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
+		err := c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
+			before = cur
+			if cur.Assignment.Owner != from {
+				return cur, errSettled
+			}
+			if to = c.firstUp(cur.Followers); to == "" {
+				return cur, errSettled
+			}
+			return cur.Promote(to)
+		})
+		cancel()
+		switch {
+		case err == nil:
+			c.clean(before, to)
+			return c.appoint(id, sure)
+		case errors.Is(err, errSettled):
+			return before.Assignment.Owner != from
+		case errors.Is(err, shard.ErrRecord):
+			c.log.Error("follower cannot be promoted", "shard", id, "follower", to, "err", err)
+			return false
+		}
+		c.reread(id, err)
+	}
+	return false
+}
+
+// firstUp returns the first follower that is up.
+func (c *Coordinator) firstUp(f shard.Followers) shard.ServerID {
+	for _, id := range f.IDs() {
+		if c.isUp(id) {
+			return id
+		}
+	}
+	return ""
+}
+
+// reread reads a record again after a write whose outcome is not known, or that has met
+// another coordinator's.
+func (c *Coordinator) reread(id shard.ID, cause error) {
+	if !errors.Is(cause, store.ErrConflict) {
+		c.log.Warn("coordination store", "shard", id, "err", cause)
+		sleep(c.ctx, retryPause)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
+	defer cancel()
+	if _, err := c.places.read(ctx, id); err != nil {
+		sleep(c.ctx, retryPause) // a store that is down is asked again and again
+	}
+}
+
+// appoint has the owner of the record serve. It returns when that does, or cannot.
+func (c *Coordinator) appoint(id shard.ID, sure bool) bool {
+	for c.ctx.Err() == nil {
+		r := c.places.record(id)
+		a := r.Assignment
+		if r.Pending != nil || !c.isUp(a.Owner) {
+			return false // somebody else's, or the next failover's
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
+		e := shard.Effect{Kind: shard.EffectActivate, Shard: id, Server: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
+		_, err := c.command(ctx, e, c.cfg.StepTimeout, sure)
+		cancel()
+		switch {
+		case err == nil:
+			return true
+		case errors.Is(err, shard.ErrRefused):
+			c.log.Error("promoted follower refuses", "shard", id, "server", a.Owner, "err", err)
+			c.mu.Lock()
+			if s := c.servers[a.Owner]; s != nil {
+				s.lost[id] = true
+			}
+			c.mu.Unlock()
+			return false
+		}
+		sleep(c.ctx, retryPause)
+	}
+	return false
+}
+
+// clean has the parties of a move that a promotion has ended drop what they have, as far
+// as they can be asked; those that cannot will be when they register.
+func (c *Coordinator) clean(before shard.Record, owner shard.ServerID) {
+	p := before.Pending
+	if p == nil {
+		return
+	}
+	a := c.places.record(before.Assignment.Shard).Assignment
+	for _, id := range []shard.ServerID{p.From, p.To} {
+		if id == owner || !c.isUp(id) {
+			continue
+		}
+		e := shard.Effect{Shard: a.Shard, Server: id, Peer: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
+		c.running.Go(func() {
+			ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
+			defer cancel()
+			for _, e.Kind = range []shard.EffectKind{shard.EffectDiscard, shard.EffectDepose} {
+				if _, err := c.command(ctx, e, c.cfg.StepTimeout, false); err == nil {
+					return
+				}
+			}
+		})
+	}
+}
+
+// drop takes a follower that an owner has lost from the set, beside the caller, who holds
+// c.mu. Until then the owner acknowledges nothing.
+func (c *Coordinator) drop(id shard.ID, follower shard.ServerID) {
+	if c.telling[id] || c.ctx.Err() != nil {
+		return
+	}
+	c.telling[id] = true
+	c.running.Go(func() {
+		c.dropNow(id, follower)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.telling, id)
+		c.unsettled = true
+	})
+}
+
+// dropNow takes a server from the followers of a shard, and returns when the owner knows.
+// It does not if the owner does not say that it has the shard: the follower may be the
+// last one that does.
+func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID) {
+	for c.ctx.Err() == nil {
+		was := c.places.record(id)
+		if was.Followers.Has(follower) && !c.owns(was.Assignment) {
+			return // it will say so when it can, or be replaced
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
+		err := c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
+			if a := cur.Assignment; a.Owner != was.Assignment.Owner || a.Epoch != was.Assignment.Epoch {
+				return cur, errSettled
+			}
+			return cur.Drop(follower), nil
+		})
+		cancel()
+		switch {
+		case errors.Is(err, errSettled):
+			continue
+		case err == nil:
+			if was.Followers.Has(follower) {
+				c.log.Warn("follower is dropped", "shard", id, "follower", follower)
+			}
+			c.tell(id)
+			return
+		}
+		c.reread(id, err)
+	}
+}
+
+// owns asks the owner of a shard whether it has it.
+func (c *Coordinator) owns(a shard.Assignment) bool {
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
+	defer cancel()
+	_, err := c.order(ctx, a.Owner, command{Kind: commandOwns, Shard: uint32(a.Shard), Epoch: uint64(a.Epoch), Timeout: c.cfg.StepTimeout})
+	return err == nil
+}
+
+// tell tells the owner of a shard which followers count.
+func (c *Coordinator) tell(id shard.ID) {
+	r := c.places.record(id)
+	a := r.Assignment
+	e := shard.Effect{Kind: shard.EffectKeep, Shard: id, Server: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
+	if r.Pending == nil {
+		e.Kind = shard.EffectSettle
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
+	defer cancel()
+	if _, err := c.command(ctx, e, c.cfg.StepTimeout, false); err != nil && c.ctx.Err() == nil {
+		// An owner that waits reports again.
+		c.log.Info("owner was not told about its followers", "shard", id, "server", a.Owner, "err", err)
+	}
+}
+
+// repair makes followers where some are missing, and replaces those on servers that are
+// to be emptied. The caller holds c.mu.
+func (c *Coordinator) repair() {
+	if !c.unsettled || c.ctx.Err() != nil {
+		return
+	}
+	c.unsettled = false
+	records := c.places.all()
+	for _, r := range records {
+		if owner := r.Assignment.Owner; owner != "" && !c.up(owner) && r.Followers.Len() > 0 {
+			c.suspect(owner) // a follower may be up by now
+			c.unsettled = true
+		}
+	}
+	under := 0
+	for _, w := range c.moving {
+		if w.nonce == "" {
+			under++
+		}
+	}
+	plan := shard.PlanFollowers(records, c.shards, c.candidates(), c.cfg.Job.Replicas)
+	for _, m := range plan.Drop {
+		c.drop(m.Shard, m.To)
+	}
+	for _, m := range plan.Add {
+		if c.moving[m.Shard] != nil || time.Now().Before(c.rests[m.Shard]) || under >= repairsAhead*c.cfg.MaxRepairs {
+			c.unsettled = true
+			continue
+		}
+		mig, effects, err := shard.Replicate(c.places.record(m.Shard), m.To)
+		if err != nil {
+			c.log.Error("shard cannot get a follower", "shard", m.Shard, "err", err)
+			continue
+		}
+		c.run(&underWay{}, mig, effects)
+		under++
+	}
+}
+
+// up is isUp for a caller who holds c.mu.
+func (c *Coordinator) up(id shard.ServerID) bool { s := c.servers[id]; return s != nil && s.up }
+
+// String sums the failover up in a line.
+func (f Failover) String() string {
+	return fmt.Sprintf("server %q: %d shards promoted in %v, %d lost", f.Server, f.Promoted, f.Took.Round(time.Millisecond), f.Lost)
+}

@@ -1,0 +1,123 @@
+package shard
+
+import (
+	"cmp"
+	"slices"
+)
+
+// FollowerPlan says which followers to make and which to let go. From is the owner of
+// the shard, To the follower.
+type FollowerPlan struct {
+	Add, Drop []Move
+}
+
+// PlanFollowers plans what gives each shard as many followers as are wanted, or as there
+// are other servers for. servers are those that are up. A new follower is in another
+// failure domain than the owner and the other followers if there is one, and among
+// those on the server with the fewest bytes, as owner or follower; ties go to the lower
+// ID. A follower on a draining server is let go when there are enough others. Shards
+// with a move pending, or an owner that is not up, get none for now. At most one
+// follower is added to a shard in one plan.
+func PlanFollowers(records []Record, shards []Shard, servers []Server, want int) FollowerPlan {
+	bytes := make(map[ServerID]int64, len(servers))
+	for _, r := range records {
+		size := shards[r.Assignment.Shard].Bytes()
+		bytes[r.Assignment.Owner] += size
+		for _, id := range r.Followers.IDs() {
+			bytes[id] += size
+		}
+	}
+	var plan FollowerPlan
+	for _, r := range records {
+		id, owner := r.Assignment.Shard, r.Assignment.Owner
+		missing := missingFollowers(r, servers, want)
+		for _, s := range servers {
+			if missing <= 0 && s.Draining && r.Followers.Has(s.ID) {
+				plan.Drop = append(plan.Drop, Move{id, owner, s.ID})
+			}
+		}
+		up := slices.ContainsFunc(servers, func(s Server) bool { return s.ID == owner })
+		if missing <= 0 || r.Pending != nil || !up || r.Followers.Len() == MaxFollowers {
+			continue
+		}
+		to := bestFollower(r, servers, bytes)
+		bytes[to] += shards[id].Bytes()
+		plan.Add = append(plan.Add, Move{id, owner, to})
+	}
+	return plan
+}
+
+// Exposed is how many shards have fewer followers than are wanted and possible.
+func Exposed(records []Record, servers []Server, want int) (n int) {
+	for _, r := range records {
+		if missingFollowers(r, servers, want) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// missingFollowers is how many followers a shard could have more, up to what is wanted.
+func missingFollowers(r Record, servers []Server, want int) int {
+	if r.Assignment.Owner == "" {
+		return 0
+	}
+	possible, healthy := 0, 0
+	for _, s := range servers {
+		if s.Draining || s.ID == r.Assignment.Owner {
+			continue
+		}
+		possible++
+		if r.Followers.Has(s.ID) {
+			healthy++
+		}
+	}
+	return min(want, possible) - healthy
+}
+
+// bestFollower is the server for one more follower. There is one.
+func bestFollower(r Record, servers []Server, bytes map[ServerID]int64) ServerID {
+	taken := map[string]bool{}
+	for _, s := range servers {
+		if s.ID == r.Assignment.Owner || r.Followers.Has(s.ID) {
+			taken[s.Domain] = true
+		}
+	}
+	order := func(a, b Server) int {
+		if taken[a.Domain] != taken[b.Domain] {
+			if taken[b.Domain] {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(bytes[a.ID], bytes[b.ID]), cmp.Compare(a.ID, b.ID))
+	}
+	free := slices.DeleteFunc(slices.Clone(servers), func(s Server) bool {
+		return s.Draining || s.ID == r.Assignment.Owner || r.Followers.Has(s.ID)
+	})
+	return slices.MinFunc(free, order).ID
+}
+
+// Correct returns the order that brings a copy in line with the record, if it is not: a
+// follower that was promoted and does not know it serves, and what neither serves nor
+// follows nor takes part in a move is given up. Kind 0 stands for a copy that was
+// created here and then recorded elsewhere, before it had any client.
+func (r Record) Correct(server ServerID, c Copy) (e Effect, wrong bool) {
+	a, p := r.Assignment, r.Pending
+	e = Effect{Shard: a.Shard, Server: server, Peer: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
+	owns := c.State == Serving || c.State == Following || c.State == Frozen
+	switch {
+	case p != nil && (server == p.From || server == p.To), r.Followers.Has(server):
+		return e, false
+	case a.Owner == server:
+		e.Kind = EffectActivate
+		return e, c.State == CaughtUp && p == nil
+	case owns && a.Attempt == 0 && c.Attempt == 0:
+		return e, true
+	case owns:
+		e.Kind = EffectDepose
+		return e, true
+	}
+	e.Kind = EffectDiscard
+	return e, c.State == Receiving || c.State == CaughtUp
+}
