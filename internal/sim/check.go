@@ -30,6 +30,9 @@ const lossGrace = suspectAfter + 400*time.Millisecond
 // answered holds I2: whoever answers is the only one to do so at its epoch.
 func (h *history) answered(r *replica) {
 	epoch := r.copy.Epoch
+	if r.copy.State == shard.Frozen {
+		return // what was asked for before it froze
+	}
 	if first, ok := h.epochs[epoch]; ok && first != r.at.id {
 		h.w.fail("I2: shard %d: %s and %s both answered at epoch %d", h.id, first, r.at.id, epoch)
 	}
@@ -136,12 +139,9 @@ func (w *World) checkWrite(id int, before, after shard.Record) {
 	}
 	isLoss := before.Pending == nil && after.Pending == nil && b.Epoch > a.Epoch && !before.Followers.Has(b.Owner)
 	var had []shard.ServerID
-	gone := 0
 	for _, m := range members(before) {
 		if h.complete(m) {
 			had = append(had, m)
-		} else {
-			gone++
 		}
 	}
 	kept := false
@@ -160,7 +160,7 @@ func (w *World) checkWrite(id int, before, after shard.Record) {
 		h.rollBack(w.server(p.From).replicas[id])
 	}
 	justDied := w.justDied(h, a.Owner) || w.justDied(h, b.Owner)
-	if len(had) > 0 && !kept && gone < 2 && !justDied {
+	if len(had) > 0 && !kept && !justDied {
 		w.fail("I3: shard %d: %v had everything, and after %s nobody in the record has", id, had, describe(after))
 	}
 	h.checkMembers()

@@ -22,7 +22,8 @@ type knowledge struct {
 	entry
 	learned time.Duration // by this clock, when this revision was learned
 	since   time.Duration // when the store was last asked
-	busy    bool          // a write beside a move is under way
+	busy    bool          // a promotion, a drop or a refill is under way
+	queue   []func()      // reads and writes, one after the other; the first is under way
 	goneAt  time.Duration // when an order was sent to which the owner answered that it has nothing
 	told    time.Duration // when the owner was last told to serve
 	isProof bool          // the last promotion came after the former owner's death
@@ -39,10 +40,8 @@ type view struct {
 
 // drive is a move under way here.
 type drive struct {
-	m       shard.Migration
-	effect  shard.Effect
-	token   int
-	foreign bool // the record has changed by another hand since the move last read it
+	m     shard.Migration
+	token int
 }
 
 func (w *World) startCoordinator() {
@@ -75,72 +74,98 @@ func (c *coordinator) suspects(id shard.ServerID) bool {
 	return c.clock()-c.view(id).heard > suspectAfter
 }
 
-// learn takes what a read has found, or a write has left. It reports whether that is
-// news, which a move under way has not made.
-func (c *coordinator) learn(i int, e entry, since time.Duration, own bool) {
+// learn takes what a read has found, or a write has left.
+func (c *coordinator) learn(i int, e entry, since time.Duration) {
 	k := &c.known[i]
-	if e.revision < k.revision {
-		return
-	}
 	if e.revision > k.revision {
-		if d := c.moves[i]; d != nil && !own && !c.w.mutants.FreshRevision {
-			d.foreign = true
-		}
-		*k = knowledge{entry: e, learned: c.clock(), since: k.since, busy: k.busy}
+		*k = knowledge{entry: e, learned: c.clock(), since: k.since, busy: k.busy, queue: k.queue}
 	}
 	k.since = max(k.since, since)
 }
 
-// read brings the knowledge of a shard up to date.
-func (c *coordinator) read(i int, then func()) {
-	since := c.clock()
-	c.w.store.read(c.process, i, func(e entry) {
-		c.learn(i, e, since, false)
-		then()
-	})
-}
-
-// swap writes a record in place of the known one. The outcome is an event of the store:
-// then gets 0 for a success, or EventConflict, or EventUnknown.
-func (c *coordinator) swap(i int, r shard.Record, then func(failed shard.EventKind)) {
-	since, k := c.clock(), c.known[i]
-	answered := false
-	c.w.store.swap(c.process, i, k.revision, r, func(ok bool, e entry) {
-		if ok {
-			c.learn(i, e, since, true)
+// alone has one read or write of a record run when those before it have ended, or have
+// been given up. Ask calls end when there is an answer; a later one is of no use.
+func (c *coordinator) alone(i int, ask func(end func(answer func())), giveUp func()) {
+	begin := func() {
+		over := false
+		end := func(answer func()) {
+			if over {
+				return
+			}
+			over = true
+			answer()
+			k := &c.known[i]
+			k.queue = k.queue[1:]
+			if len(k.queue) > 0 {
+				c.after(0, k.queue[0])
+			}
 		}
-		if answered {
-			return
-		}
-		answered = true
-		if !ok {
-			then(shard.EventConflict)
-			return
-		}
-		then(0)
-	})
-	c.after(stepTimeout, func() {
-		if !answered {
-			answered = true
-			then(shard.EventUnknown)
-		}
-	})
-}
-
-// beside writes a record beside whatever move is under way; one at a time.
-func (c *coordinator) beside(i int, r shard.Record, then func()) {
-	k := &c.known[i]
-	if k.busy {
-		return
+		c.after(stepTimeout, func() { end(giveUp) })
+		ask(end)
 	}
-	k.busy = true
-	c.swap(i, r, func(failed shard.EventKind) {
+	k := &c.known[i]
+	k.queue = append(k.queue, begin)
+	if len(k.queue) == 1 {
+		begin()
+	}
+}
+
+// read brings the knowledge of a shard up to date, and says whether it could.
+func (c *coordinator) read(i int, then func(ok bool)) {
+	c.alone(i, func(end func(func())) {
+		since := c.clock()
+		c.w.store.read(c.process, i, func(e entry) {
+			end(func() {
+				c.learn(i, e, since)
+				then(true)
+			})
+		})
+	}, func() { then(false) })
+}
+
+// change writes what f makes of the known record, under the revision of that. Then gets 0
+// for a success or when nothing is to be written, EventConflict, also when f refuses, or
+// EventUnknown.
+func (c *coordinator) change(i int, f func(cur shard.Record) (next shard.Record, ok bool), then func(failed shard.EventKind)) {
+	c.alone(i, func(end func(func())) {
+		since, k := c.clock(), c.known[i]
+		next, ok := f(k.record)
+		switch {
+		case !ok:
+			end(func() { then(shard.EventConflict) })
+			return
+		case next.Equal(k.record):
+			end(func() { then(0) })
+			return
+		}
+		c.w.store.swap(c.process, i, k.revision, next, func(ok bool, e entry) {
+			end(func() {
+				if !ok {
+					then(shard.EventConflict)
+					return
+				}
+				c.learn(i, e, since)
+				then(0)
+			})
+		})
+	}, func() { then(shard.EventUnknown) })
+}
+
+// beside changes the record beside whatever move is under way, if its owner is still the
+// one of was at that epoch; one change of this kind at a time.
+func (c *coordinator) beside(i int, was shard.Assignment, f func(cur shard.Record) shard.Record, then func()) {
+	c.known[i].busy = true
+	same := func(cur shard.Record) (shard.Record, bool) {
+		a := cur.Assignment
+		return f(cur), a.Owner == was.Owner && a.Epoch == was.Epoch
+	}
+	c.change(i, same, func(failed shard.EventKind) {
 		if failed == 0 {
 			c.known[i].busy = false
 			then()
 			return
 		}
-		c.read(i, func() {})
+		c.read(i, func(bool) {})
 		c.after(resendEvery, func() { c.known[i].busy = false })
 	})
 }
@@ -182,7 +207,8 @@ var success = map[shard.EffectKind]shard.EventKind{
 }
 
 // perform does the effect that a move asks for, and feeds it what came of it, unless the
-// move has gone on by then.
+// move has gone on by then. What is known of the record may be of a later attempt, before
+// and after that: then the move is over.
 func (c *coordinator) perform(i int, effects []shard.Effect) {
 	d := c.moves[i]
 	if len(effects) == 0 {
@@ -190,99 +216,110 @@ func (c *coordinator) perform(i int, effects []shard.Effect) {
 	}
 	e := effects[0]
 	d.token++
-	d.effect = e
 	token := d.token
+	isOver := func() bool { return c.known[i].record.Assignment.Attempt > d.m.Attempt && !c.w.mutants.LaterSet }
 	then := func(kind shard.EventKind, r *shard.Record) {
-		if c.moves[i] != d || d.token != token {
+		switch {
+		case c.moves[i] != d || d.token != token:
 			return
-		}
-		if kind == 0 {
+		case isOver():
+			c.feed(i, shard.Event{Kind: shard.EventSuperseded})
+			return
+		case kind == 0:
 			kind = success[e.Kind]
 		}
-		ev := shard.Event{Kind: kind, Step: e.Kind, Record: r}
-		c.feed(i, ev)
+		c.feed(i, shard.Event{Kind: kind, Step: e.Kind, Record: r})
 	}
-	isOver := c.known[i].record.Assignment.Attempt > d.m.Attempt && !c.w.mutants.LaterSet
 	switch {
-	case isOver && e.Kind != shard.EffectDone:
-		c.feed(i, shard.Event{Kind: shard.EventSuperseded}) // what is known of the record is of a later attempt
 	case e.Kind == shard.EffectDone:
 		c.w.count(d.m.Kind.String() + " " + d.m.Outcome.String())
 		c.moves[i] = nil
+	case isOver():
+		c.feed(i, shard.Event{Kind: shard.EventSuperseded})
 	case e.Kind == shard.EffectReadRecord:
-		c.readForMove(i, d, then)
+		c.readForMove(i, then)
 	case e.Record != nil:
-		c.writeForMove(i, d, e, then)
+		c.writeForMove(i, e, then)
 	default:
 		c.orderForMove(e, then)
 	}
 }
 
-func (c *coordinator) readForMove(i int, d *drive, then func(shard.EventKind, *shard.Record)) {
-	answered := false
-	c.read(i, func() {
-		if answered {
+func (c *coordinator) readForMove(i int, then func(shard.EventKind, *shard.Record)) {
+	c.read(i, func(ok bool) {
+		if !ok {
+			c.after(resendEvery, func() { then(shard.EventUnknown, nil) })
 			return
 		}
-		answered, d.foreign = true, false
 		r := c.known[i].record
 		then(shard.EventRecord, &r)
 	})
-	c.after(stepTimeout, func() {
-		if !answered {
-			answered = true
-			then(shard.EventUnknown, nil)
-		}
-	})
 }
 
-// writeForMove writes under the revision that the move has last seen. If the record has
-// changed by another hand since, the move has to read first, although this
-// coordinator may know the new revision from elsewhere.
-func (c *coordinator) writeForMove(i int, d *drive, e shard.Effect, then func(shard.EventKind, *shard.Record)) {
-	if d.foreign {
-		then(shard.EventConflict, nil)
-		return
+// writeForMove writes in place of a record that the step comes after. Another record has
+// to be read by the move first, although this coordinator may know it from elsewhere.
+func (c *coordinator) writeForMove(i int, e shard.Effect, then func(shard.EventKind, *shard.Record)) {
+	onto := func(cur shard.Record) (shard.Record, bool) {
+		return e.Record.Onto(cur), e.Record.Succeeds(cur) || c.w.mutants.FreshRevision
 	}
-	if r := c.known[i].record; e.Kind == shard.EffectCommitRestore && r.Followers.Len() > 0 && !c.w.mutants.RestoreAlways {
-		// The target may have served before it died, and its followers have what it acknowledged.
-		c.promote(i, false)
-		c.after(resendEvery, func() { then(shard.EventConflict, nil) })
-		return
-	}
-	c.swap(i, e.Record.Onto(c.known[i].record), func(failed shard.EventKind) {
+	c.change(i, onto, func(failed shard.EventKind) {
+		if failed == 0 {
+			then(0, nil)
+			return
+		}
 		if failed == shard.EventUnknown && c.w.mutants.UnknownIsDone {
 			failed = 0
 		}
-		then(failed, nil)
+		c.after(retryPause, func() { then(failed, nil) })
 	})
 }
 
+// orderForMove gives an order with the followers that the record has. An owner that does
+// not serve after the commit is not given up for the source if the record has followers:
+// it may have served with them, and one of them is promoted.
 func (c *coordinator) orderForMove(e shard.Effect, then func(shard.EventKind, *shard.Record)) {
 	timeout := stepTimeout
 	if e.Kind == shard.EffectFollow {
 		timeout = copyTimeout
 	}
 	begin := c.clock()
-	k := c.known[e.Shard]
+	k := &c.known[e.Shard]
 	e.Followers, e.Set = k.record.Followers, k.record.Set
-	isSwitch := k.record.Pending != nil && k.record.Pending.Kind != shard.KindReplicate // the former owner is frozen
-	c.order(e, isSwitch, timeout, func(ok, answered bool, _ shard.Copy) {
+	c.order(e, true, timeout, func(ok, answered bool, now shard.Copy) {
+		if k.record.Assignment.Owner == e.Server {
+			k.noteGone(begin, answered && !ok, now)
+		}
+		event := shard.EventTimeout
 		switch {
 		case ok:
 			then(0, nil)
+			return
+		case e.Kind == shard.EffectActivate && k.record.Followers.Len() > 0 && !c.w.mutants.RestoreAlways:
 		case answered:
-			then(shard.EventFailed, nil)
+			event = shard.EventFailed
+		case c.view(e.Server).deadAt > begin && (e.Kind == shard.EffectPrepare || e.Kind == shard.EffectActivate || e.Kind == shard.EffectDiscard):
+			event = shard.EventTargetDown
 		case c.view(e.Server).deadAt > begin:
-			down := shard.EventSourceDown
-			if e.Kind == shard.EffectPrepare || e.Kind == shard.EffectActivate || e.Kind == shard.EffectDiscard {
-				down = shard.EventTargetDown
-			}
-			then(down, nil)
-		default:
-			then(shard.EventTimeout, nil)
+			event = shard.EventSourceDown
 		}
+		c.after(retryPause, func() { then(event, nil) })
 	})
+}
+
+// noteGone takes note of the owner's answer to an order that was sent under the record:
+// it may have nothing of the shard.
+func (k *knowledge) noteGone(sent time.Duration, refused bool, now shard.Copy) {
+	if refused && sent >= k.learned && hasNone(now) {
+		k.goneAt = sent
+	}
+}
+
+// isGone says whether the owner has answered under the known record that it has nothing.
+func (k *knowledge) isGone() bool { return k.goneAt > 0 && k.goneAt >= k.learned }
+
+// hasNone says whether a copy is none that could serve.
+func hasNone(c shard.Copy) bool {
+	return c.State == shard.Absent || c.State == shard.Receiving || c.State == shard.Released
 }
 
 // order sends an order to a server until it is answered or time is up.

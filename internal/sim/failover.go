@@ -12,7 +12,7 @@ func (c *coordinator) tick() {
 		k := &c.known[i]
 		if c.clock()-k.since > readEvery {
 			k.since = c.clock() // asked for, whether it comes or not
-			c.read(i, func() {})
+			c.read(i, func(bool) {})
 		}
 		c.reconcile(i)
 	}
@@ -50,8 +50,7 @@ func (c *coordinator) reconcile(i int) {
 		c.begin(i, m, effects, err)
 	}
 	owner := r.Assignment.Owner
-	isGone := k.goneAt >= k.learned && k.goneAt > 0
-	isDead := c.isDead(i, owner)
+	isGone, isDead := k.isGone(), c.isDead(i, owner)
 	if c.w.mutants.RefillOnSilence || c.w.mutants.ReportIsProof {
 		isDead = isDead || (c.w.mutants.RefillOnSilence && c.suspects(owner))
 		isGone = isGone || (c.w.mutants.ReportIsProof && k.goneAt > 0)
@@ -60,16 +59,16 @@ func (c *coordinator) reconcile(i int) {
 	switch {
 	case k.busy:
 	case isDown && r.Followers.Len() > 0:
-		c.promote(i, isDead)
+		c.promote(i, isDead || isGone)
 	case r.Pending != nil || c.moves[i] != nil:
 	case r.Followers.Len() == 0 && (isGone && c.clock()-k.goneAt > leaseWait || isDead && c.clock()-c.view(owner).deadAt > leaseWait):
 		c.refill(i) // a lease that the owner gave when it was a follower has ended
-	case !isDown && r.Followers.Len() < c.w.profile.followers && c.serves(owner, i):
+	case !isDown && r.Followers.Len() < c.w.profile.followers:
 		c.replicate(i)
 	}
 	for _, id := range r.Followers.IDs() {
-		if (c.suspects(id) && c.mayDrop(i)) || c.isDead(i, id) {
-			c.drop(i, id)
+		if c.suspects(id) || c.isDead(i, id) {
+			c.drop(i, id, c.isDead(i, id))
 		}
 	}
 }
@@ -86,47 +85,40 @@ func (c *coordinator) ask(i int, id shard.ServerID) {
 	s, revision := c.w.server(id), c.known[i].revision
 	c.call(s, resendEvery, func(answer func(bool, shard.Copy)) { answer(true, s.replicas[i].copy) },
 		func(ok, _ bool, now shard.Copy) {
-			hasNone := now.State == shard.Absent || now.State == shard.Receiving || now.State == shard.Released
-			if ok && hasNone && c.known[i].revision == revision {
-				c.drop(i, id)
+			if ok && hasNone(now) && c.known[i].revision == revision {
+				c.drop(i, id, true)
 			}
 		})
 }
 
-// serves says whether a server has reported that it owns a shard as the record says.
-func (c *coordinator) serves(id shard.ServerID, i int) bool {
-	held := c.view(id).copies
-	return held != nil && owns(held[i]) && held[i].Epoch == c.known[i].record.Assignment.Epoch
-}
-
-// mayDrop says whether a follower may be taken out of the record: only while the owner is
-// there and has the shard. Else a follower that is merely slow may be the last that does.
-func (c *coordinator) mayDrop(i int) bool {
-	owner := c.known[i].record.Assignment.Owner
-	return c.serves(owner, i) && !c.suspects(owner) || c.w.mutants.DropOrphans
-}
-
-// promote makes a follower the owner that is known to have a copy.
-func (c *coordinator) promote(i int, isDead bool) {
-	r := c.known[i].record
-	for _, id := range r.Followers.IDs() {
+// promote makes a follower the owner that is known to have a copy. Sure says that the
+// owner before is dead.
+func (c *coordinator) promote(i int, sure bool) {
+	was := c.known[i].record
+	for _, id := range was.Followers.IDs() {
 		v := c.view(id)
-		if c.suspects(id) || v.copies == nil || v.copies[i].State != shard.CaughtUp && v.copies[i].State != shard.Frozen {
+		if c.suspects(id) || v.copies == nil {
 			continue
 		}
-		next, err := r.Promote(id)
-		if err != nil {
-			c.w.fail("promote: %w", err)
-			return
+		if held := v.copies[i].State; held != shard.CaughtUp && held != shard.Frozen && !c.w.mutants.PromoteAbsent {
+			continue
 		}
-		if c.w.mutants.PromoteInPlace {
-			next.Assignment.Attempt--
+		promoted := func(cur shard.Record) shard.Record {
+			next, err := cur.Promote(id)
+			if err != nil {
+				return cur // it was dropped a moment ago
+			}
+			if c.w.mutants.PromoteInPlace {
+				next.Assignment.Attempt--
+			}
+			return next
 		}
-		c.beside(i, next, func() {
-			c.w.count("promotion")
-			c.known[i].isProof = isDead
-			c.feed(i, shard.Event{Kind: shard.EventSuperseded})
-			c.activate(i)
+		c.beside(i, was.Assignment, promoted, func() {
+			if c.known[i].record.Assignment.Owner == id {
+				c.w.count("promotion")
+				c.known[i].isProof = sure
+				c.activate(i)
+			}
 		})
 		return
 	}
@@ -142,9 +134,12 @@ func (c *coordinator) refill(i int) {
 		if c.suspects(s.id) || !s.up {
 			continue
 		}
-		a := r.Assignment
-		a.Owner, a.Epoch, a.Attempt = s.id, a.Epoch+1, a.Attempt+1
-		c.beside(i, shard.Record{Assignment: a, Set: r.Set}, func() {})
+		begun := func(cur shard.Record) shard.Record {
+			a := cur.Assignment
+			a.Owner, a.Epoch, a.Attempt = s.id, a.Epoch+1, a.Attempt+1
+			return shard.Record{Assignment: a, Set: cur.Set}
+		}
+		c.beside(i, r.Assignment, begun, func() {})
 		return
 	}
 }
@@ -179,23 +174,47 @@ func (c *coordinator) activate(i int) {
 			if !answered || ok || c.known[i].revision != revision {
 				return
 			}
-			if now.State == shard.Absent || now.State == shard.Receiving || now.State == shard.Released {
-				c.known[i].goneAt = sent
-			}
-			c.read(i, func() {})
+			c.known[i].noteGone(sent, true, now)
+			c.read(i, func(bool) {})
 		})
 	}
 }
 
-// drop takes a follower out of the record, and tells the owner.
-func (c *coordinator) drop(i int, follower shard.ServerID) {
-	r := c.known[i].record
-	if c.w.mutants.KeepBeforeDrop {
-		c.keep(i, r.Drop(follower))
+// drop takes a follower out of the record, and tells the owner. The owner has to say first
+// that it has the shard: else the follower may be the last that does, unless it is sure
+// that both have nothing.
+func (c *coordinator) drop(i int, follower shard.ServerID, sure bool) {
+	k := &c.known[i]
+	was := k.record
+	if k.busy {
+		return
 	}
-	c.beside(i, r.Drop(follower), func() {
-		c.w.count("drop")
-		c.keep(i, c.known[i].record)
+	if c.w.mutants.KeepBeforeDrop {
+		c.keep(i, was.Drop(follower))
+	}
+	dropped := func(cur shard.Record) shard.Record { return cur.Drop(follower) }
+	write := func() {
+		c.beside(i, was.Assignment, dropped, func() {
+			c.w.count("drop")
+			c.keep(i, c.known[i].record)
+		})
+	}
+	sure = sure && (k.isGone() || c.isDead(i, was.Assignment.Owner))
+	if sure || !was.Followers.Has(follower) || c.w.mutants.DropOrphans {
+		write()
+		return
+	}
+	k.busy = true
+	owner := c.w.server(was.Assignment.Owner)
+	has := func(answer func(bool, shard.Copy)) {
+		now := owner.replicas[i].copy
+		answer(owns(now) && now.Epoch == was.Assignment.Epoch, now)
+	}
+	c.call(owner, stepTimeout, has, func(ok, _ bool, _ shard.Copy) {
+		c.known[i].busy = false
+		if ok {
+			write()
+		}
 	})
 }
 
@@ -210,21 +229,16 @@ func (c *coordinator) keep(i int, r shard.Record) {
 	}
 	c.order(e, false, stepTimeout, func(ok, answered bool, _ shard.Copy) {
 		if answered && !ok {
-			c.read(i, func() {})
+			c.read(i, func(bool) {})
 		}
 	})
 }
 
-// lost is an owner's report about a follower to which it has no stream.
+// lost is an owner's report about a follower to which it has no stream. If the record does
+// not have that any more, the owner has not heard of it.
 func (c *coordinator) lost(i int, owner, follower shard.ServerID, epoch shard.Epoch) {
-	r := c.known[i].record
-	switch {
-	case r.Assignment.Owner != owner || r.Assignment.Epoch != epoch:
-	case r.Followers.Has(follower) && !c.mayDrop(i): // old news
-	case r.Followers.Has(follower):
-		c.drop(i, follower)
-	case r.Pending == nil && c.moves[i] == nil:
-		c.keep(i, r)
+	if a := c.known[i].record.Assignment; a.Owner == owner && a.Epoch == epoch {
+		c.drop(i, follower, false)
 	}
 }
 
@@ -244,40 +258,24 @@ func (c *coordinator) reported(id shard.ServerID, run int, copies []shard.Copy) 
 func (c *coordinator) judge(i int, id shard.ServerID, held shard.Copy) {
 	k := &c.known[i]
 	r := k.record
-	a, p := r.Assignment, r.Pending
-	isParty := p != nil && (p.From == id || p.To == id)
-	e := shard.Effect{Shard: a.Shard, Server: id, Epoch: a.Epoch, Attempt: a.Attempt, Peer: a.Owner}
-	switch {
-	case held.Attempt > a.Attempt:
-		c.look(i)
-		return
-	case a.Owner == id:
-		if c.w.mutants.ReportIsProof && held.State == shard.Absent {
-			k.goneAt = c.clock()
-		}
-		if p == nil && (!owns(held) || held.Epoch < a.Epoch) {
-			c.activate(i)
-		}
-		return
-	case isParty:
-		return
-	case r.Followers.Has(id):
-		if held.State == shard.Absent || held.State == shard.Receiving || held.State == shard.Released {
-			c.ask(i, id)
-		}
-		return
-	case owns(held):
-		e.Kind = shard.EffectDepose
-	case held.State == shard.Receiving || held.State == shard.CaughtUp:
-		e.Kind = shard.EffectDiscard
-	default:
-		return
+	if c.w.mutants.ReportIsProof && r.Assignment.Owner == id && held.State == shard.Absent {
+		k.goneAt = c.clock()
 	}
-	c.order(e, false, resendEvery, func(ok, answered bool, _ shard.Copy) {
-		if answered && !ok {
-			c.look(i)
-		}
-	})
+	e, isWrong := r.Correct(id, held)
+	switch {
+	case held.Attempt > r.Assignment.Attempt:
+		c.look(i)
+	case r.Followers.Has(id) && hasNone(held):
+		c.ask(i, id)
+	case r.Assignment.Owner == id && r.Pending == nil && (isWrong || hasNone(held)):
+		c.activate(i)
+	case isWrong:
+		c.order(e, false, resendEvery, func(ok, answered bool, _ shard.Copy) {
+			if answered && !ok {
+				c.look(i)
+			}
+		})
+	}
 }
 
 // look reads a record that seems to have changed, now and then.
@@ -285,6 +283,6 @@ func (c *coordinator) look(i int) {
 	k := &c.known[i]
 	if c.clock()-k.since > resendEvery {
 		k.since = c.clock()
-		c.read(i, func() {})
+		c.read(i, func(bool) {})
 	}
 }

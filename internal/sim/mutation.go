@@ -25,5 +25,6 @@ type Mutants struct {
 	ReportIsProof    bool // an old report of an absent copy is taken for a loss
 	LaterSet         bool // an order of an attempt that is over carries the followers of a later record
 	RestoreAlways    bool // a move is undone after its commit although there are followers
+	PromoteAbsent    bool // a follower is promoted without knowing that it has a copy
 	DropOrphans      bool // followers are dropped while their owner is down
 }

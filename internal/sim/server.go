@@ -98,14 +98,15 @@ type replica struct {
 	applied uint64  // changes
 	trail   []point // what the blocks summed up to, since the copy was complete
 
-	streams  []*stream // an owner's
-	joins    uint64    // the attempt whose target is to be a follower
-	frozen   uint64    // the attempt whose freeze was confirmed
-	waiting  []request
-	orders   []orderWait
-	in       *stream       // a follower's
-	answered time.Duration // when a beat was last answered, by this clock
-	mute     time.Duration // until when a promoted follower says nothing, by this clock
+	streams   []*stream // an owner's
+	gathering int       // followers of the former owner that are looked for
+	joins     uint64    // the attempt whose target is to be a follower
+	frozen    uint64    // the attempt whose freeze was confirmed
+	waiting   []request
+	orders    []orderWait
+	in        *stream       // a follower's
+	answered  time.Duration // when a beat was last answered, by this clock
+	mute      time.Duration // until when a promoted follower says nothing, by this clock
 }
 
 // request is a push or a pull that waits until what it would say is confirmed.
@@ -334,10 +335,6 @@ func (r *replica) release() {
 	kept := r.waiting[:0:0]
 	for _, q := range r.waiting {
 		switch {
-		case !r.copy.MayAcknowledge(q.epoch):
-			if r.copy.State == shard.Frozen {
-				kept = append(kept, q)
-			}
 		case q.change > change, !leased && (q.isPull || !r.at.w.mutants.AckWithoutLease):
 			kept = append(kept, q)
 		default:
@@ -379,7 +376,7 @@ func (r *replica) orderDone(e shard.Effect) (done, ok bool) {
 		return true, true
 	}
 	if s == nil {
-		return true, false
+		return r.gathering == 0, false
 	}
 	if change, _ := r.confirmed(); !s.caughtUp || s.confirmed != r.applied || change != r.applied {
 		return false, false
@@ -390,7 +387,7 @@ func (r *replica) orderDone(e shard.Effect) (done, ok bool) {
 
 // reportLost tells the coordinators about followers without a stream, again and again.
 func (r *replica) reportLost() {
-	if !r.owns() {
+	if !r.owns() || r.gathering > 0 {
 		return
 	}
 	epoch := r.copy.Epoch

@@ -74,6 +74,7 @@ type stream struct {
 	attempt   uint64
 	out, back *pipe
 	ended     bool
+	gathered  bool // the owner looks for this follower of the former one
 
 	sent      int  // blocks queued
 	state     bool // the state frame is queued: what follows is part of its windows
@@ -97,10 +98,24 @@ func (r *replica) open(to shard.ServerID, attempt uint64, refollow bool) {
 	target := t.replicas[r.index]
 	s.out.write(func() { target.accept(s, refollow, epoch, change) })
 	if refollow {
-		s.sent, s.state, s.confirmed = numBlocks, true, 0
+		s.sent, s.state, s.gathered = numBlocks, true, true
+		r.gathering++
+		r.at.after(gatherTime, func() {
+			if s.gathered {
+				s.end("not found")
+			}
+		})
 		return
 	}
 	s.nextBlock()
+}
+
+// found ends the search for a follower of the former owner.
+func (s *stream) found() {
+	if s.gathered {
+		s.gathered = false
+		s.owner.gathering--
+	}
 }
 
 // nextBlock queues a block when the one before has been delivered, and behind the
@@ -152,6 +167,7 @@ func (s *stream) end(why string) {
 		return
 	}
 	s.ended = true
+	s.found()
 	s.out.close()
 	s.back.close()
 	r := s.owner
@@ -186,15 +202,8 @@ func (s *stream) beat() {
 		if !target.follows(s) {
 			return
 		}
-		if target.copy.State == shard.CaughtUp {
-			target.answered = target.at.clock()
-		}
-		live := target.copy.State == shard.CaughtUp
-		s.answer(func() {
-			if live {
-				s.lease = max(s.lease, sent+leaseTime)
-			}
-		})
+		target.answered = target.at.clock()
+		s.answer(func() { s.lease = max(s.lease, sent+leaseTime) })
 	})
 }
 
@@ -208,7 +217,7 @@ func (s *stream) check() {
 			return
 		}
 	}
-	if at.clock()-s.heard > streamTimeout {
+	if at.clock()-s.heard > at.w.profile.streamTimeout {
 		s.end("silent")
 		return
 	}
@@ -246,7 +255,10 @@ func (r *replica) accept(s *stream, refollow bool, epoch shard.Epoch, change uin
 	r.at.w.count("refollow")
 	r.copy, r.in = next, s
 	r.at.w.checkEqual(r, s.owner, change)
-	s.answer(func() { s.caughtUp, s.confirmed = true, max(s.confirmed, change) })
+	s.answer(func() {
+		s.caughtUp, s.confirmed = true, max(s.confirmed, change)
+		s.found()
+	})
 }
 
 func (r *replica) receiveBlock(s *stream, b int, content block) {

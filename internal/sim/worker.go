@@ -167,7 +167,7 @@ func (r *replica) take(o *operation, epoch shard.Epoch, floor uint64) {
 		w.send(r.at.process, k.process, func() { k.learn(o.shard, where) })
 		return
 	}
-	if r.mute > r.at.clock() || len(r.waiting) >= maxWaiting {
+	if r.mute > r.at.clock() || r.gathering > 0 || len(r.waiting) >= maxWaiting {
 		return // retry
 	}
 	if o.push == nil {

@@ -9,19 +9,20 @@ import (
 )
 
 // Times of the protocol. Only their order matters: a beat is shorter than a lease, a
-// lease than the time after which a stream is given up or a server is suspected.
+// lease than the time after which a server is suspected or a stream is given up.
 const (
-	beatEvery     = 25 * time.Millisecond
-	leaseTime     = 100 * time.Millisecond // as the owner counts it, from the sending of a beat
-	leaseWait     = 115 * time.Millisecond // as the follower counts it, from its last answer
-	streamTimeout = 120 * time.Millisecond
-	suspectAfter  = 200 * time.Millisecond
-	stepTimeout   = 150 * time.Millisecond
-	copyTimeout   = 400 * time.Millisecond
-	resendEvery   = 45 * time.Millisecond
-	readEvery     = time.Second // how often a coordinator looks at the store for what others wrote
-	calmLimit     = 20 * time.Second
-	maxDrift      = 0.03
+	beatEvery    = 25 * time.Millisecond
+	leaseTime    = 100 * time.Millisecond // as the owner counts it, from the sending of a beat
+	leaseWait    = 115 * time.Millisecond // as the follower counts it, from its last answer
+	suspectAfter = 130 * time.Millisecond
+	gatherTime   = 125 * time.Millisecond // how long a new owner looks for the followers of the former one
+	stepTimeout  = 150 * time.Millisecond
+	retryPause   = 5 * time.Millisecond
+	copyTimeout  = 400 * time.Millisecond
+	resendEvery  = 45 * time.Millisecond
+	readEvery    = time.Second // how often a coordinator looks at the store for what others wrote
+	calmLimit    = 20 * time.Second
+	maxDrift     = 0.03
 )
 
 // Bounds of what is kept (invariant I7).
@@ -70,6 +71,7 @@ type profile struct {
 	drop, double, slow                  float64
 	weights                             [numFaults]int
 	faultEvery                          time.Duration
+	streamTimeout                       time.Duration // after which an owner gives a follower up
 }
 
 type event struct {
@@ -264,6 +266,10 @@ func (w *World) draw() profile {
 		length: w.between(500*time.Millisecond, 3*time.Second), faultEvery: w.between(10*time.Millisecond, 120*time.Millisecond),
 	}
 	p.followers = min(p.followers, p.servers-2)
+	p.streamTimeout = suspectAfter
+	if r.IntN(4) > 0 {
+		p.streamTimeout = 2 * suspectAfter
+	}
 	if r.IntN(2) == 0 {
 		p.drop = 0.1 * r.Float64()
 	}
