@@ -23,8 +23,7 @@ type history struct {
 	epochs map[shard.Epoch]shard.ServerID
 }
 
-// lossGrace is how long a coordinator may take to learn that an owner has died. Before
-// that a follower may be dropped on the word of the owner.
+// lossGrace is how long the coordinator of a move may take to learn that a server has died.
 const lossGrace = suspectAfter + 400*time.Millisecond
 
 // answered holds I2: whoever answers is the only one to do so at its epoch.
@@ -129,7 +128,7 @@ func members(r shard.Record) []shard.ServerID {
 
 // checkWrite holds I3 where the record changes: no write gives up the last complete
 // copy, unless two of those that had one have died; and versions never go back.
-func (w *World) checkWrite(id int, before, after shard.Record) {
+func (w *World) checkWrite(id int, before, after shard.Record, seen time.Duration) {
 	h, a, b := w.shards[id], before.Assignment, after.Assignment
 	if b.Epoch < a.Epoch || b.Attempt < a.Attempt || after.Set < before.Set {
 		w.fail("shard %d: the record went from %s to %s", id, describe(before), describe(after))
@@ -159,16 +158,21 @@ func (w *World) checkWrite(id int, before, after shard.Record) {
 	if p := after.Pending; p != nil && p.Phase == shard.PendingRestoring && len(had) == 0 {
 		h.rollBack(w.server(p.From).replicas[id])
 	}
-	justDied := w.justDied(h, a.Owner) || w.justDied(h, b.Owner)
+	justDied := w.justDied(h, a.Owner, seen) || w.justDied(h, b.Owner, seen)
 	if len(had) > 0 && !kept && !justDied {
 		w.fail("I3: shard %d: %v had everything, and after %s nobody in the record has", id, had, describe(after))
 	}
 	h.checkMembers()
 }
 
-// justDied says whether a server has lost its copy so lately that a coordinator may not know.
-func (w *World) justDied(h *history, id shard.ServerID) bool {
-	return !h.complete(id) && w.now-max(w.server(id).diedAt, w.lateUntil) < lossGrace
+// justDied says whether a server has lost its copy since it was seen to have one, or so
+// lately that a coordinator may not know.
+func (w *World) justDied(h *history, id shard.ServerID, seen time.Duration) bool {
+	died := w.server(id).diedAt
+	if h.complete(id) {
+		return false
+	}
+	return seen > 0 && died > seen || seen == 0 && w.now-max(died, w.lateUntil) < lossGrace
 }
 
 // lose accounts for a loss that could not be avoided.

@@ -33,6 +33,7 @@ type knowledge struct {
 type view struct {
 	run    int
 	heard  time.Duration
+	sent   time.Duration // when that was sent, as the observer knows
 	deadAt time.Duration // when it was asked whether a process runs there, and none did
 	probed time.Duration
 	copies []shard.Copy
@@ -123,13 +124,14 @@ func (c *coordinator) read(i int, then func(ok bool)) {
 	}, func() { then(false) })
 }
 
-// change writes what f makes of the known record, under the revision of that. Then gets 0
-// for a success or when nothing is to be written, EventConflict, also when f refuses, or
+// change writes what f makes of the known record, under the revision of that; seen is when
+// the servers were in the state that it relies on, 0 for a while ago. Then gets 0 for a
+// success or when nothing is to be written, EventConflict, also when f refuses, or
 // EventUnknown.
-func (c *coordinator) change(i int, f func(cur shard.Record) (next shard.Record, ok bool), then func(failed shard.EventKind)) {
+func (c *coordinator) change(i int, f func(cur shard.Record) (next shard.Record, seen time.Duration, ok bool), then func(failed shard.EventKind)) {
 	c.alone(i, func(end func(func())) {
 		since, k := c.clock(), c.known[i]
-		next, ok := f(k.record)
+		next, seen, ok := f(k.record)
 		switch {
 		case !ok:
 			end(func() { then(shard.EventConflict) })
@@ -138,7 +140,7 @@ func (c *coordinator) change(i int, f func(cur shard.Record) (next shard.Record,
 			end(func() { then(0) })
 			return
 		}
-		c.w.store.swap(c.process, i, k.revision, next, func(ok bool, e entry) {
+		c.w.store.swap(c.process, i, k.revision, next, seen, func(ok bool, e entry) {
 			end(func() {
 				if !ok {
 					then(shard.EventConflict)
@@ -153,11 +155,12 @@ func (c *coordinator) change(i int, f func(cur shard.Record) (next shard.Record,
 
 // beside changes the record beside whatever move is under way, if its owner is still the
 // one of was at that epoch; one change of this kind at a time.
-func (c *coordinator) beside(i int, was shard.Assignment, f func(cur shard.Record) shard.Record, then func()) {
+func (c *coordinator) beside(i int, was shard.Assignment, f func(cur shard.Record) (shard.Record, time.Duration, bool), then func()) {
 	c.known[i].busy = true
-	same := func(cur shard.Record) (shard.Record, bool) {
+	same := func(cur shard.Record) (shard.Record, time.Duration, bool) {
 		a := cur.Assignment
-		return f(cur), a.Owner == was.Owner && a.Epoch == was.Epoch
+		next, seen, ok := f(cur)
+		return next, seen, ok && a.Owner == was.Owner && a.Epoch == was.Epoch
 	}
 	c.change(i, same, func(failed shard.EventKind) {
 		if failed == 0 {
@@ -259,8 +262,8 @@ func (c *coordinator) readForMove(i int, then func(shard.EventKind, *shard.Recor
 // writeForMove writes in place of a record that the step comes after. Another record has
 // to be read by the move first, although this coordinator may know it from elsewhere.
 func (c *coordinator) writeForMove(i int, e shard.Effect, then func(shard.EventKind, *shard.Record)) {
-	onto := func(cur shard.Record) (shard.Record, bool) {
-		return e.Record.Onto(cur), e.Record.Succeeds(cur) || c.w.mutants.FreshRevision
+	onto := func(cur shard.Record) (shard.Record, time.Duration, bool) {
+		return e.Record.Onto(cur), 0, e.Record.Succeeds(cur) || c.w.mutants.FreshRevision
 	}
 	c.change(i, onto, func(failed shard.EventKind) {
 		if failed == 0 {

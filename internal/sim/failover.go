@@ -1,6 +1,10 @@
 package sim
 
-import "github.com/elasticps/elasticps/shard"
+import (
+	"time"
+
+	"github.com/elasticps/elasticps/shard"
+)
 
 // tick does what should have been done by now.
 func (c *coordinator) tick() {
@@ -94,34 +98,40 @@ func (c *coordinator) ask(i int, id shard.ServerID) {
 // promote makes a follower the owner that is known to have a copy. Sure says that the
 // owner before is dead.
 func (c *coordinator) promote(i int, sure bool) {
-	was := c.known[i].record
-	for _, id := range was.Followers.IDs() {
+	was := c.known[i].record.Assignment
+	if c.heir(i) == "" {
+		return
+	}
+	promoted := func(cur shard.Record) (shard.Record, time.Duration, bool) {
+		heir := c.heir(i)
+		next, err := cur.Promote(heir)
+		if err != nil {
+			return cur, 0, false // there is none any more
+		}
+		if c.w.mutants.PromoteInPlace {
+			next.Assignment.Attempt--
+		}
+		return next, c.view(heir).sent, true
+	}
+	c.beside(i, was, promoted, func() {
+		c.w.count("promotion")
+		c.known[i].isProof = sure
+		c.activate(i)
+	})
+}
+
+// heir is the first follower that is up and has said that it has a copy, "" for none.
+func (c *coordinator) heir(i int) shard.ServerID {
+	for _, id := range c.known[i].record.Followers.IDs() {
 		v := c.view(id)
 		if c.suspects(id) || v.copies == nil {
 			continue
 		}
-		if held := v.copies[i].State; held != shard.CaughtUp && held != shard.Frozen && !c.w.mutants.PromoteAbsent {
-			continue
+		if held := v.copies[i].State; held == shard.CaughtUp || held == shard.Frozen || c.w.mutants.PromoteAbsent {
+			return id
 		}
-		promoted := func(cur shard.Record) shard.Record {
-			next, err := cur.Promote(id)
-			if err != nil {
-				return cur // it was dropped a moment ago
-			}
-			if c.w.mutants.PromoteInPlace {
-				next.Assignment.Attempt--
-			}
-			return next
-		}
-		c.beside(i, was.Assignment, promoted, func() {
-			if c.known[i].record.Assignment.Owner == id {
-				c.w.count("promotion")
-				c.known[i].isProof = sure
-				c.activate(i)
-			}
-		})
-		return
 	}
+	return ""
 }
 
 // refill gives up a shard that nobody has any more, and begins anew. How a new owner is
@@ -134,10 +144,10 @@ func (c *coordinator) refill(i int) {
 		if c.suspects(s.id) || !s.up {
 			continue
 		}
-		begun := func(cur shard.Record) shard.Record {
+		begun := func(cur shard.Record) (shard.Record, time.Duration, bool) {
 			a := cur.Assignment
 			a.Owner, a.Epoch, a.Attempt = s.id, a.Epoch+1, a.Attempt+1
-			return shard.Record{Assignment: a, Set: cur.Set}
+			return shard.Record{Assignment: a, Set: cur.Set}, 0, true
 		}
 		c.beside(i, r.Assignment, begun, func() {})
 		return
@@ -192,7 +202,11 @@ func (c *coordinator) drop(i int, follower shard.ServerID, sure bool) {
 	if c.w.mutants.KeepBeforeDrop {
 		c.keep(i, was.Drop(follower))
 	}
-	dropped := func(cur shard.Record) shard.Record { return cur.Drop(follower) }
+	seen := c.w.now
+	dropped := func(cur shard.Record) (shard.Record, time.Duration, bool) {
+		isAsked := was.Followers.Has(follower) || !cur.Followers.Has(follower) || c.w.mutants.DropUnasked
+		return cur.Drop(follower), seen, isAsked
+	}
 	write := func() {
 		c.beside(i, was.Assignment, dropped, func() {
 			c.w.count("drop")
@@ -208,7 +222,11 @@ func (c *coordinator) drop(i int, follower shard.ServerID, sure bool) {
 	owner := c.w.server(was.Assignment.Owner)
 	has := func(answer func(bool, shard.Copy)) {
 		now := owner.replicas[i].copy
-		answer(owns(now) && now.Epoch == was.Assignment.Epoch, now)
+		ok := owns(now) && now.Epoch == was.Assignment.Epoch
+		if ok {
+			seen = c.w.now
+		}
+		answer(ok, now)
 	}
 	c.call(owner, stepTimeout, has, func(ok, _ bool, _ shard.Copy) {
 		c.known[i].busy = false
@@ -243,12 +261,12 @@ func (c *coordinator) lost(i int, owner, follower shard.ServerID, epoch shard.Ep
 }
 
 // reported takes what a server says about itself and its copies.
-func (c *coordinator) reported(id shard.ServerID, run int, copies []shard.Copy) {
+func (c *coordinator) reported(id shard.ServerID, run int, sent time.Duration, copies []shard.Copy) {
 	v := c.view(id)
 	if run < v.run {
 		return
 	}
-	v.run, v.heard, v.copies = run, c.clock(), copies
+	v.run, v.heard, v.sent, v.copies = run, c.clock(), sent, copies
 	for i, held := range copies {
 		c.judge(i, id, held)
 	}

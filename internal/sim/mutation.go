@@ -26,5 +26,6 @@ type Mutants struct {
 	LaterSet         bool // an order of an attempt that is over carries the followers of a later record
 	RestoreAlways    bool // a move is undone after its commit although there are followers
 	PromoteAbsent    bool // a follower is promoted without knowing that it has a copy
+	DropUnasked      bool // a follower that has joined a moment ago is dropped without asking the owner
 	DropOrphans      bool // followers are dropped while their owner is down
 }

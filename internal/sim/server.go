@@ -65,9 +65,9 @@ func (s *server) report() {
 	for i, r := range s.replicas {
 		copies[i] = r.copy
 	}
-	run := s.run
+	run, now := s.run, s.w.now
 	for _, c := range s.w.coords {
-		s.w.send(s.process, c.process, func() { c.reported(s.id, run, copies) })
+		s.w.send(s.process, c.process, func() { c.reported(s.id, run, now, copies) })
 	}
 }
 
@@ -199,7 +199,7 @@ func (r *replica) order(e shard.Effect, proof bool, answer func(ok bool, now sha
 	if next != was {
 		r.at.w.note("%s: %v of shard %d: %s -> %s", r.at.name, e.Kind, e.Shard, describeCopy(was), describeCopy(next))
 		r.become(e, was, next, proof)
-		r.at.w.stumble(r.at)
+		r.at.w.stumble(r.at, e.Kind)
 	}
 	if e.Kind == shard.EffectFollow || e.Kind == shard.EffectFreeze {
 		r.orders = append(r.orders, orderWait{e, func(ok bool) { answer(ok, r.copy) }})

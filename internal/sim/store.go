@@ -22,8 +22,9 @@ type store struct {
 func newStore(w *World) *store { return &store{process: w.newProcess("store")} }
 
 // swap is a compare-and-swap asked for by a process. The answer may be lost, and
-// may come for a write that was given up long ago.
-func (s *store) swap(from *process, id int, revision uint64, r shard.Record, answer func(ok bool, e entry)) {
+// may come for a write that was given up long ago. Seen is when what the write relies on
+// was so, for the observer.
+func (s *store) swap(from *process, id int, revision uint64, r shard.Record, seen time.Duration, answer func(ok bool, e entry)) {
 	s.w.send(from, s.process, func() {
 		if s.awayUntil > s.w.now {
 			return
@@ -37,7 +38,7 @@ func (s *store) swap(from *process, id int, revision uint64, r shard.Record, ans
 			before := e.record
 			*e = entry{r, e.revision + 1}
 			s.w.note("store: shard %d revision %d by %s: %s", id, e.revision, from.name, describe(r))
-			s.w.checkWrite(id, before, r)
+			s.w.checkWrite(id, before, r, seen)
 		}
 		now := *e
 		s.w.send(s.process, from, func() { answer(ok, now) })
