@@ -207,6 +207,9 @@ func (w *World) checkEqual(r, owner *replica, change uint64) {
 	if want, ok := owner.sumAt(change); ok && r.sum() != want {
 		w.fail("I6: shard %d: the copy at %s differs from that at %s at change %d", r.index, r.at.name, owner.at.name, change)
 	}
+	if got, want := r.windows.Horizon(), owner.windows.Horizon(); owner.applied == change && got != want {
+		w.fail("I6: shard %d: the copy at %s refuses workers up to %d, that at %s up to %d", r.index, r.at.name, got, owner.at.name, want)
+	}
 	r.remember(change)
 	probe, err := shard.DecodeWindows(r.windows.Append(nil))
 	if err != nil {

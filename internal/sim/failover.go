@@ -20,6 +20,29 @@ func (c *coordinator) tick() {
 		}
 		c.reconcile(i)
 	}
+	c.retain()
+}
+
+// retain tells the servers which incarnations of workers exist.
+func (c *coordinator) retain() {
+	w := c.w
+	if w.rng.IntN(4) != 0 {
+		return
+	}
+	horizon, live := w.incarnations, make([]uint64, 0, len(w.workers))
+	for _, k := range w.workers {
+		live = append(live, k.incarnation)
+	}
+	if w.mutants.RetainMissesOne {
+		live = live[1:]
+	}
+	for _, s := range w.servers {
+		w.send(c.process, s.process, func() {
+			for _, r := range s.replicas {
+				r.retain(horizon, live)
+			}
+		})
+	}
 }
 
 // probe asks the host of a silent server whether a process runs there. It answers also

@@ -19,6 +19,7 @@ const (
 	faultSecond
 	faultHangCoordinator
 	faultStore
+	faultWorker
 	numFaults
 )
 
@@ -98,6 +99,10 @@ func (w *World) fault(kind int) {
 	case faultStore:
 		w.store.awayUntil = w.now + w.spell()
 		w.note("store is away until %v", w.store.awayUntil)
+	case faultWorker:
+		k := w.workers[w.rng.IntN(len(w.workers))]
+		k.start()
+		w.note("%s comes back as incarnation %d", k.name, k.incarnation)
 	}
 }
 

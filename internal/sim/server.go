@@ -177,6 +177,32 @@ func (r *replica) sum() uint64 {
 	return total
 }
 
+// retain takes in which incarnations of workers still exist. The followers get it in its
+// place among the changes, and a copy that follows ignores what comes to it otherwise.
+func (r *replica) retain(horizon uint64, live []uint64) {
+	w := r.at.w
+	if w.mutants.RetainByFollowers && r.copy.State == shard.CaughtUp {
+		r.windows.Retain(horizon, live)
+	}
+	if r.copy.State != shard.Serving && r.copy.State != shard.Following {
+		return
+	}
+	for _, s := range r.streams {
+		if s.inFlight >= maxQueued {
+			return // it comes again
+		}
+	}
+	if !r.windows.Retain(horizon, live) || w.mutants.RetainAlone {
+		return
+	}
+	w.count("retain")
+	r.applied++
+	r.remember(r.applied)
+	for _, s := range append([]*stream(nil), r.streams...) {
+		s.forwardRetain(r.applied, horizon, live)
+	}
+}
+
 // clear drops the state.
 func (r *replica) clear() {
 	r.blocks, r.windows, r.applied, r.trail = [numBlocks]block{}, shard.Windows{}, 0, nil

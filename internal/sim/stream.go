@@ -161,6 +161,24 @@ func (s *stream) forward(u update) {
 	})
 }
 
+// forwardRetain sends which incarnations still exist, behind what was applied before. Until
+// the windows are sent, they have it already when they are.
+func (s *stream) forwardRetain(change, horizon uint64, live []uint64) {
+	if s.ended || !s.state {
+		return
+	}
+	s.inFlight++
+	target := s.to.replicas[s.owner.index]
+	s.out.write(func() {
+		s.inFlight--
+		if target.follows(s) && target.next(change) {
+			target.windows.Retain(horizon, live)
+			target.remember(change)
+			s.answer(func() { s.confirmed = max(s.confirmed, change) })
+		}
+	})
+}
+
 // end gives the stream up at the owner's end; the other one learns nothing.
 func (s *stream) end(why string) {
 	if s.ended {
@@ -299,15 +317,23 @@ func (r *replica) receiveUpdate(s *stream, u update, live bool) {
 		r.change(u)
 		return
 	}
-	if u.change != r.applied+1 {
-		r.at.w.fail("I6: shard %d at %s: change %d after change %d", r.index, r.at.name, u.change, r.applied)
+	if !r.next(u.change) {
 		return
 	}
 	if v := r.windows.Admit(u.push.incarnation, u.push.seq, u.floor); v != shard.Fresh {
 		r.at.w.fail("I6: shard %d at %s: forwarded push is %v", r.index, r.at.name, v)
 		return
 	}
-	r.applied = u.change
 	r.change(u)
 	s.answer(func() { s.confirmed = max(s.confirmed, u.change) })
+}
+
+// next counts a change, which has to be the one after the last.
+func (r *replica) next(change uint64) bool {
+	if change != r.applied+1 {
+		r.at.w.fail("I6: shard %d at %s: change %d after change %d", r.index, r.at.name, change, r.applied)
+		return false
+	}
+	r.applied = change
+	return true
 }

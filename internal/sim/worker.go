@@ -14,9 +14,11 @@ type push struct {
 	acknowledged     bool
 }
 
-// worker pushes and pulls, several at a time, each until it is answered.
+// worker pushes and pulls, several at a time, each until it is answered. It may go away
+// and come back as another incarnation, which knows nothing of what it had under way.
 type worker struct {
 	*process
+	index       int
 	incarnation uint64
 	routes      []route
 	lines       []line // by shard
@@ -53,13 +55,20 @@ func (l *line) done(seq uint64) {
 const maxOpen = 3
 
 func newWorker(w *World, i int) *worker {
-	k := &worker{process: w.newProcess("worker-" + string(rune('0'+i))), incarnation: uint64(i + 1)}
+	k := &worker{process: w.newProcess("worker-" + string(rune('0'+i))), index: i}
 	k.rate = 1
-	for range w.profile.shards {
-		k.routes, k.lines = append(k.routes, route{}), append(k.lines, line{})
-	}
-	k.after(w.between(0, beatEvery), k.work)
+	k.start()
 	return k
+}
+
+// start begins the life of the next incarnation.
+func (k *worker) start() {
+	k.run++
+	k.w.incarnations++
+	k.incarnation = k.w.incarnations
+	k.open = 0
+	k.routes, k.lines = make([]route, k.w.profile.shards), make([]line, k.w.profile.shards)
+	k.after(k.w.between(0, beatEvery), k.work)
 }
 
 // work begins an operation now and then. When the faults are over it pulls only, so
@@ -74,8 +83,7 @@ func (k *worker) work() {
 	h, b := w.shards[i], w.rng.IntN(numBlocks)
 	k.open++
 	if w.rng.IntN(3) == 0 || h.issued[b] == maxPushes || !w.faulty {
-		o := &operation{k: k, shard: i, block: b, since: w.now, mustSee: h.seen[b], loss: h.losses}
-		o.send()
+		k.begin(&operation{shard: i, block: b, mustSee: h.seen[b], loss: h.losses})
 		return
 	}
 	l := &k.lines[i]
@@ -84,30 +92,41 @@ func (k *worker) work() {
 	h.issued[b]++
 	h.pushes = append(h.pushes, p)
 	l.outstanding = append(l.outstanding, p.seq)
-	o := &operation{k: k, shard: i, block: b, push: p, since: w.now}
+	k.begin(&operation{shard: i, block: b, push: p})
+}
+
+func (k *worker) begin(o *operation) {
+	o.k, o.incarnation, o.call = k, k.incarnation, k.w.now
+	k.w.operations = append(k.w.operations, o)
 	o.send()
 }
 
 // operation is one push or pull under way.
 type operation struct {
 	k            *worker
+	incarnation  uint64
 	shard, block int
-	push         *push // nil for a pull
-	since        time.Duration
-	mustSee      uint64 // of a pull: what was acknowledged or read when it began
-	loss         int    // losses of the shard at that time
+	push         *push         // nil for a pull
+	call         time.Duration // when it began
+	mustSee      uint64        // of a pull: what was acknowledged or read when it began
+	loss         int           // losses of the shard at that time
 	done         bool
+	answered     time.Duration // when the worker got the answer, 0 for never
+	set          uint64        // of a pull: the answer
 	tries        int
 }
+
+// over says whether nobody waits for the operation any more.
+func (o *operation) over() bool { return o.done || o.incarnation != o.k.incarnation }
 
 // send sends the operation to the owner as this worker knows it, until it is answered.
 func (o *operation) send() {
 	k := o.k
-	if o.done {
+	if o.over() {
 		return
 	}
 	if o.push != nil && o.tries > 0 && k.w.faulty && k.w.rng.IntN(60) == 0 {
-		o.finish() // given up: it may be applied, once
+		o.end() // given up: it may be applied, once
 		return
 	}
 	o.tries++
@@ -123,10 +142,15 @@ func (o *operation) send() {
 	k.after(resendEvery, o.send)
 }
 
-func (o *operation) finish() {
-	if o.done {
-		return
+// finish is the answer; set is what a pull got.
+func (o *operation) finish(set uint64) {
+	if !o.over() {
+		o.answered, o.set = o.k.w.now, set
+		o.end()
 	}
+}
+
+func (o *operation) end() {
 	o.done = true
 	o.k.open--
 	if o.push != nil {
@@ -184,13 +208,13 @@ func (r *replica) take(o *operation, epoch shard.Epoch, floor uint64) {
 
 func (r *replica) pull(o *operation, epoch shard.Epoch) {
 	b := r.blocks[o.block]
-	change := b.change
+	change, set := b.change, b.set
 	if r.at.w.mutants.ReadUnconfirmed {
 		change = 0
 	}
 	r.waiting = append(r.waiting, request{change, epoch, true, func() {
-		r.at.w.shards[r.index].read(r, o, b.set)
-		r.at.w.send(r.at.process, o.k.process, o.finish)
+		r.at.w.shards[r.index].read(r, o, set)
+		r.at.w.send(r.at.process, o.k.process, func() { o.finish(set) })
 	}})
 	r.release()
 }
@@ -216,8 +240,14 @@ func (r *replica) push(o *operation, epoch shard.Epoch, floor uint64) {
 			change = 0
 		}
 	case shard.Stale:
-		if !o.done && floor <= p.seq {
+		if !o.over() && floor <= p.seq {
 			w.fail("I1: push %d of worker %d to shard %d is stale and was not given up", p.seq, p.incarnation, r.index)
+		}
+		return
+	case shard.Fenced:
+		w.count("fenced")
+		if !o.over() {
+			w.fail("I1: push %d of worker %d to shard %d is fenced and its worker is alive", p.seq, p.incarnation, r.index)
 		}
 		return
 	default:
@@ -226,7 +256,7 @@ func (r *replica) push(o *operation, epoch shard.Epoch, floor uint64) {
 	}
 	r.waiting = append(r.waiting, request{change, epoch, false, func() {
 		w.shards[r.index].acknowledge(r, p)
-		w.send(r.at.process, o.k.process, o.finish)
+		w.send(r.at.process, o.k.process, func() { o.finish(0) })
 	}})
 	r.release()
 }

@@ -54,6 +54,9 @@ type World struct {
 	shards  []*history
 	places  []*process // of every party, for partitions
 
+	incarnations uint64 // of workers so far
+	operations   []*operation
+
 	failure error
 	verbose bool
 	log     []string
@@ -238,7 +241,12 @@ func (w *World) Events() int { return w.events }
 
 // New makes the world of a seed. Verbose keeps a log.
 func New(seed uint64, mutants Mutants, verbose bool) *World {
-	w := &World{rng: rand.New(rand.NewPCG(seed, 0x51)), mutants: mutants, verbose: verbose, faulty: true, Counts: map[string]int{}}
+	return NewFrom(rand.NewPCG(seed, 0x51), mutants, verbose)
+}
+
+// NewFrom makes the world that follows from a source of numbers.
+func NewFrom(source rand.Source, mutants Mutants, verbose bool) *World {
+	w := &World{rng: rand.New(source), mutants: mutants, verbose: verbose, faulty: true, Counts: map[string]int{}}
 	w.profile = w.draw()
 	w.store = newStore(w)
 	for i := range w.profile.servers {
