@@ -125,22 +125,22 @@ func (w *World) crash(s *server) {
 }
 
 // stumble has a server crash soon after it has carried out an order, at times before its
-// answer gets anywhere. The order to serve is the most delicate one: others may have been
-// answered by the new owner before its coordinator hears of it.
+// answer gets anywhere. The order to serve is the most delicate one: workers may have been
+// answered by the new owner before its coordinator hears of it, or suspects anything.
 func (w *World) stumble(s *server, order shard.EffectKind) {
-	seldom, soon := 50, beatEvery
+	seldom, end := 50, w.between(0, 2*beatEvery)
 	if order == shard.EffectActivate {
-		seldom, soon = 12, 4*beatEvery
+		seldom, end = 8, w.between(0, 4*beatEvery)
 	}
 	if !w.faulty || w.profile.weights[faultCrash] == 0 || w.rng.IntN(seldom) != 0 {
 		return
 	}
 	if w.rng.IntN(2) == 0 {
 		for _, c := range w.coords {
-			s.cutOff(c.process, w.now+2*soon)
+			s.cutOff(c.process, w.now+end)
 		}
 	}
-	w.after(w.between(0, 2*soon), func() { w.crash(s) })
+	w.after(end, func() { w.crash(s) })
 }
 
 // move has a coordinator move a shard to another server, a follower perhaps.

@@ -277,12 +277,22 @@ func (r *replica) activate(was shard.Copy, proof bool) {
 		r.mute = r.answered + leaseWait
 		r.at.after(r.mute-r.at.clock(), r.release)
 	}
-	for _, id := range r.copy.Followers {
-		if id != "" && id != r.at.id {
-			r.open(id, r.copy.Attempt, true)
-		}
+	for _, id := range r.copy.Followers.IDs() {
+		r.gather(id)
 	}
 	r.at.w.count("activate from " + was.State.String())
+}
+
+// gather looks for a follower of the former owner; until it is found nothing is answered.
+func (r *replica) gather(id shard.ServerID) {
+	attempt := r.copy.Attempt
+	r.gathering++
+	r.at.after(r.at.w.delay(), func() { // to connect
+		r.gathering--
+		if r.owns() && r.copy.Attempt == attempt {
+			r.open(id, attempt, true)
+		}
+	})
 }
 
 // begin makes this server the first owner of a shard that was lost, if it lives.
