@@ -147,6 +147,9 @@ func (c *coordinator) change(i int, f func(cur shard.Record) (next shard.Record,
 					return
 				}
 				c.learn(i, e, since)
+				if c.w.stumbles(c) {
+					return
+				}
 				then(0)
 			})
 		})

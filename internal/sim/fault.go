@@ -78,15 +78,7 @@ func (w *World) fault(kind int) {
 			r.streams[w.rng.IntN(len(r.streams))].end("broken")
 		}
 	case faultCoordinator:
-		w.stopCoordinator(w.coords[w.rng.IntN(len(w.coords))])
-		if len(w.coords) == 0 {
-			w.after(w.between(0, suspectAfter), func() {
-				if len(w.coords) == 0 {
-					w.startCoordinator()
-				}
-			})
-			w.startCoordinator()
-		}
+		w.replaceCoordinator(w.coords[w.rng.IntN(len(w.coords))])
 	case faultSecond:
 		if len(w.coords) == 1 {
 			w.startCoordinator()
@@ -141,6 +133,23 @@ func (w *World) stumble(s *server, order shard.EffectKind) {
 		}
 	}
 	w.after(end, func() { w.crash(s) })
+}
+
+// stumbles has a coordinator stop, at times, between a write and what it wanted to do next.
+func (w *World) stumbles(c *coordinator) bool {
+	if !w.faulty || w.profile.weights[faultCoordinator] == 0 || w.rng.IntN(40) != 0 {
+		return false
+	}
+	w.replaceCoordinator(c)
+	return true
+}
+
+// replaceCoordinator ends one coordinator; there is always another.
+func (w *World) replaceCoordinator(c *coordinator) {
+	w.stopCoordinator(c)
+	if len(w.coords) == 0 {
+		w.startCoordinator()
+	}
 }
 
 // move has a coordinator move a shard to another server, a follower perhaps.

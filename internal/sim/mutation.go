@@ -10,6 +10,7 @@ type Mutants struct {
 	NoLease           bool // pulls are answered without a lease from each follower
 	AckWithoutLease   bool // a push is acknowledged without a lease, if it is confirmed
 	NoLeaseWait       bool // a promoted follower answers while the former owner may have a lease
+	FollowWhileMute   bool // a promoted follower passes the shard on while the former owner may have a lease
 	NoJoin            bool // acknowledgements do not wait for a follower that joins
 	NoForward         bool // pushes to blocks already sent are not forwarded
 	NoWindowsInState  bool // the state frame comes without the push windows

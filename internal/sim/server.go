@@ -211,6 +211,12 @@ func (r *replica) clear() {
 
 // order performs one order of a coordinator; answer may be called later or never.
 func (r *replica) order(e shard.Effect, proof bool, answer func(ok bool, now shard.Copy)) {
+	if wait := r.mute - r.at.clock(); wait > 0 && e.Kind == shard.EffectFollow && !r.at.w.mutants.FollowWhileMute {
+		// Nobody else may get the shard while a former owner may have a lease: the next one
+		// would not know of it.
+		r.at.after(wait+time.Microsecond, func() { r.order(e, proof, answer) })
+		return
+	}
 	was := r.copy
 	if r.at.w.mutants.KeepIgnoresSet && (e.Kind == shard.EffectKeep || e.Kind == shard.EffectSettle) {
 		r.copy.Set = 0

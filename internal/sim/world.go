@@ -31,6 +31,7 @@ const (
 	maxWaiting = 64 // requests that wait at one copy
 	maxPushes  = 64 // pushes of one block, one bit each
 	numBlocks  = 3  // blocks of one shard
+	maxEvents  = 1 << 20
 )
 
 // World is one simulated job: servers, coordinators, workers, a store, and the network
@@ -329,6 +330,9 @@ func (w *World) step() {
 	w.now = max(w.now, e.at)
 	w.events++
 	e.do()
+	if w.events > maxEvents {
+		w.fail("I7: %d events by %v", w.events, w.now)
+	}
 	if len(w.queue) > 20000 {
 		w.fail("I7: %d events are scheduled", len(w.queue))
 	}
