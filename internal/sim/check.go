@@ -15,9 +15,9 @@ type history struct {
 	w      *World
 	id     shard.ID
 	pushes []*push
-	issued [numBlocks]int
-	seen   [numBlocks]uint64   // acknowledged to a worker, or read by one
-	reads  [numBlocks][]uint64 // different contents that were read
+	issued [NumBlocks]int
+	seen   [NumBlocks]uint64   // acknowledged to a worker, or read by one
+	reads  [NumBlocks][]uint64 // different contents that were read
 	losses int
 	latest shard.Epoch // of an answer, or of a beginning after a loss
 	epochs map[shard.Epoch]shard.ServerID
@@ -88,7 +88,7 @@ func (h *history) complete(id shard.ServerID) bool {
 	return (r.owns() || r.copy.State == shard.CaughtUp) && r.has(h.seen)
 }
 
-func (r *replica) has(seen [numBlocks]uint64) bool {
+func (r *replica) has(seen [NumBlocks]uint64) bool {
 	for b := range seen {
 		if seen[b]&^r.blocks[b].set != 0 {
 			return false
@@ -183,7 +183,7 @@ func (h *history) lose(epoch shard.Epoch) {
 	}
 	h.w.note("shard %d is lost with %d updates", h.id, lost)
 	h.w.count("loss")
-	h.seen, h.reads, h.latest = [numBlocks]uint64{}, [numBlocks][]uint64{}, epoch
+	h.seen, h.reads, h.latest = [NumBlocks]uint64{}, [NumBlocks][]uint64{}, epoch
 	h.losses++
 }
 
@@ -197,7 +197,7 @@ func (h *history) rollBack(source *replica) {
 	}
 	h.w.note("shard %d goes back to its source without %d updates", h.id, lost)
 	h.w.count("roll back")
-	h.reads = [numBlocks][]uint64{}
+	h.reads = [NumBlocks][]uint64{}
 	h.losses++
 }
 

@@ -140,6 +140,7 @@ func (c *coordinator) promote(i int, sure bool) {
 		c.w.count("promotion")
 		c.known[i].isProof = sure
 		c.activate(i)
+		c.w.hasten(c, i)
 	})
 }
 

@@ -14,6 +14,7 @@ const (
 	faultHang
 	faultCut
 	faultCutOneWay
+	faultCutCoordinators
 	faultStream
 	faultCoordinator
 	faultSecond
@@ -72,6 +73,12 @@ func (w *World) fault(kind int) {
 			to.cutOff(from, until)
 		}
 		w.note("%s is cut off from %s until %v, both ways %v", from.name, to.name, until, kind == faultCut)
+	case faultCutCoordinators: // it goes on for its followers and workers
+		until := w.now + w.between(suspectAfter, 3*suspectAfter)
+		for _, c := range w.coords {
+			s.cutOff(c.process, until)
+		}
+		w.note("%s is cut off from the coordinators until %v", s.name, until)
 	case faultStream:
 		r := s.replicas[w.rng.IntN(len(w.shards))]
 		if s.up && len(r.streams) > 0 {
@@ -155,11 +162,22 @@ func (w *World) replaceCoordinator(c *coordinator) {
 // move has a coordinator move a shard to another server, a follower perhaps.
 func (w *World) move() {
 	c := w.coords[w.rng.IntN(len(w.coords))]
-	i, to := w.rng.IntN(len(w.shards)), w.servers[w.rng.IntN(len(w.servers))]
+	w.moveShard(c, w.rng.IntN(len(w.shards)))
+}
+
+func (w *World) moveShard(c *coordinator, i int) {
+	to := w.servers[w.rng.IntN(len(w.servers))]
 	c.wake(c.run, func() {
 		m, effects, err := shard.Begin(c.known[i].record, to.id)
 		c.begin(i, m, effects, err)
 	})
+}
+
+// hasten has a shard moved on that has just been promoted, at times.
+func (w *World) hasten(c *coordinator, i int) {
+	if w.faulty && w.rng.IntN(4) == 0 {
+		w.after(w.between(0, beatEvery), func() { w.moveShard(c, i) })
+	}
 }
 
 // calm ends every fault.

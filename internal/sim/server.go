@@ -93,7 +93,7 @@ type replica struct {
 	index int
 	copy  shard.Copy
 
-	blocks  [numBlocks]block
+	blocks  [NumBlocks]block
 	windows shard.Windows
 	applied uint64  // changes
 	trail   []point // what the blocks summed up to, since the copy was complete
@@ -205,7 +205,7 @@ func (r *replica) retain(horizon uint64, live []uint64) {
 
 // clear drops the state.
 func (r *replica) clear() {
-	r.blocks, r.windows, r.applied, r.trail = [numBlocks]block{}, shard.Windows{}, 0, nil
+	r.blocks, r.windows, r.applied, r.trail = [NumBlocks]block{}, shard.Windows{}, 0, nil
 	r.in, r.answered = nil, 0
 }
 

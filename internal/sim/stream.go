@@ -98,7 +98,7 @@ func (r *replica) open(to shard.ServerID, attempt uint64, refollow bool) {
 	target := t.replicas[r.index]
 	s.out.write(func() { target.accept(s, refollow, epoch, change) })
 	if refollow {
-		s.sent, s.state, s.gathered = numBlocks, true, true
+		s.sent, s.state, s.gathered = NumBlocks, true, true
 		r.gathering++
 		r.at.after(gatherTime, func() {
 			if s.gathered {
@@ -125,7 +125,7 @@ func (s *stream) nextBlock() {
 		return
 	}
 	r, target := s.owner, s.to.replicas[s.owner.index]
-	if s.sent < numBlocks {
+	if s.sent < NumBlocks {
 		b := s.sent
 		content := r.blocks[b]
 		s.sent++

@@ -80,7 +80,7 @@ func (k *worker) work() {
 		return
 	}
 	i := w.rng.IntN(len(w.shards))
-	h, b := w.shards[i], w.rng.IntN(numBlocks)
+	h, b := w.shards[i], w.rng.IntN(NumBlocks)
 	k.open++
 	if w.rng.IntN(3) == 0 || h.issued[b] == maxPushes || !w.faulty {
 		k.begin(&operation{shard: i, block: b, mustSee: h.seen[b], loss: h.losses})

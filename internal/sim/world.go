@@ -30,9 +30,11 @@ const (
 	maxQueued  = 12 // frames of updates under way to one follower
 	maxWaiting = 64 // requests that wait at one copy
 	maxPushes  = 64 // pushes of one block, one bit each
-	numBlocks  = 3  // blocks of one shard
 	maxEvents  = 1 << 20
 )
+
+// NumBlocks is the number of blocks of each shard.
+const NumBlocks = 3
 
 // World is one simulated job: servers, coordinators, workers, a store, and the network
 // between them. Everything in it happens in virtual time and follows from the seed.
