@@ -16,7 +16,37 @@ var search = flag.Uint64("sim.search", 0, "look for the first seed that shows ea
 // schedules: whoever changes the simulation runs TestMutants with -sim.search 20000 and
 // writes down what it says. A fault with a low seed shows in most schedules; those with
 // high ones need several things to happen within a lease, and say how rare these are.
-var shows = map[string]uint64{}
+var shows = map[string]uint64{
+	"AckBeforeConfirm":  1,
+	"DuplicateAtOnce":   1,
+	"NoForward":         1,
+	"NoWindowsInState":  1,
+	"ReportIsProof":     1,
+	"RetainAlone":       1,
+	"RetainMissesOne":   1,
+	"SkipWindow":        1,
+	"RefillOnSilence":   2,
+	"UnknownIsDone":     3,
+	"KeepBeforeDrop":    6,
+	"NoJoin":            6,
+	"ReadUnconfirmed":   8,
+	"AnyStream":         13,
+	"FreshRevision":     23,
+	"LaterSet":          27,
+	"PromoteInPlace":    27,
+	"AnyChange":         29,
+	"NoLease":           29,
+	"RetainByFollowers": 29,
+	"DropOrphans":       63,
+	"AckWithoutLease":   181,
+	"PromoteAbsent":     275,
+	"NoDrain":           295,
+	"NoLeaseWait":       385,
+	"KeepIgnoresSet":    492,
+	"RestoreAlways":     1369,
+	"DropUnasked":       2031,
+	"FollowWhileMute":   8249,
+}
 
 // TestMutants runs with each deliberate fault a seed that shows it, and without it.
 func TestMutants(t *testing.T) {
@@ -31,7 +61,7 @@ func TestMutants(t *testing.T) {
 			var m sim.Mutants
 			reflect.ValueOf(&m).Elem().Field(i).SetBool(true)
 			if *search > 0 {
-				find(t, m)
+				find(t, name, m)
 				return
 			}
 			n := shows[name]
@@ -43,10 +73,11 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-func find(t *testing.T, m sim.Mutants) {
+// find looks for the first seed that shows a fault.
+func find(t *testing.T, name string, m sim.Mutants) {
 	for n := uint64(1); n <= *search; n++ {
 		if err := sim.New(n, m, false).Run(); err != nil {
-			t.Logf("seed %d: %v", n, err)
+			t.Logf("found\t%q: %d, // %v", name, n, err)
 			return
 		}
 	}
