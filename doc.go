@@ -11,7 +11,7 @@
 //   - [github.com/elasticps/elasticps/shard]: the description of a model, its division
 //     into shards, and who owns which of them;
 //   - [github.com/elasticps/elasticps/shard/store]: where ownership is recorded, in
-//     memory or in a file;
+//     memory, in a file, in etcd or in ZooKeeper;
 //   - [github.com/elasticps/elasticps/actor]: the nodes on which all of that runs, one
 //     in a single process or many over a network;
 //   - [github.com/elasticps/elasticps/device]: the devices that servers are bound to,

@@ -1,6 +1,8 @@
 package ps_test
 
 import (
+	"crypto/rand"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -12,7 +14,10 @@ import (
 	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/shard"
+	"github.com/elasticps/elasticps/shard/store"
 	"github.com/elasticps/elasticps/shard/store/boltstore"
+	"github.com/elasticps/elasticps/shard/store/etcdstore"
+	"github.com/elasticps/elasticps/shard/store/zkstore"
 )
 
 // movedReply is the code of a reply that names another owner.
@@ -51,17 +56,17 @@ func (n *census) reset() (pushes, moved int) {
 type stale struct {
 	*cluster
 	t        *testing.T
-	path     string
-	store    *boltstore.Store
+	open     func() (store.Store, error)
+	store    store.Store
 	w        *ps.Worker
 	seen     map[shard.ServerID]*census
 	pushed   int
 	versions []uint64
 }
 
-func newStale(t *testing.T) *stale {
-	s := &stale{t: t, path: filepath.Join(t.TempDir(), "store"), seen: map[shard.ServerID]*census{"s1": {}, "s2": {}}}
-	s.open()
+func newStale(t *testing.T, open func() (store.Store, error)) *stale {
+	s := &stale{t: t, open: open, seen: map[shard.ServerID]*census{"s1": {}, "s2": {}}}
+	s.openStore()
 	t.Cleanup(func() { _ = s.store.Close() }) // before the folder goes
 	s.cluster = newCluster(t, sgdJob(layer("a", 10), layer("b", 10)), func(c *cluster) { c.cfg.Store = s.store })
 	for _, id := range []shard.ServerID{"s1", "s2"} {
@@ -72,9 +77,9 @@ func newStale(t *testing.T) *stale {
 	return s
 }
 
-func (s *stale) open() {
+func (s *stale) openStore() {
 	var err error
-	s.store, err = boltstore.Open(boltstore.Config{Path: s.path})
+	s.store, err = s.open()
 	require.NoError(s.t, err)
 }
 
@@ -83,7 +88,7 @@ func (s *stale) restart() {
 	s.t.Helper()
 	require.NoError(s.t, s.coord.Close())
 	require.NoError(s.t, s.store.Close())
-	s.open()
+	s.openStore()
 	s.cfg.Store = s.store
 	s.startCoordinator()
 	eventually(s.t, "servers are back", func() bool { return s.isUp("s1") && s.isUp("s2") })
@@ -130,10 +135,36 @@ func (s *stale) requireSum() {
 }
 
 // T13: a push with any old route is redirected once and applied once; the version
-// of the map never goes back, also not when the coordinator starts again.
+// of the map never goes back, also not when the coordinator starts again. On every
+// store that outlives it.
 func TestT13StaleRoute(t *testing.T) {
+	t.Run("bolt", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "store")
+		testStaleRoute(t, func() (store.Store, error) { return boltstore.Open(boltstore.Config{Path: path}) })
+	})
+	t.Run("etcd", func(t *testing.T) {
+		c := etcdstore.Config{Endpoints: []string{serverOf(t, "ELASTICPS_ETCD")}, Root: "elasticps-test/" + rand.Text()}
+		testStaleRoute(t, func() (store.Store, error) { return etcdstore.Open(t.Context(), c) })
+	})
+	t.Run("zookeeper", func(t *testing.T) {
+		c := zkstore.Config{Servers: []string{serverOf(t, "ELASTICPS_ZOOKEEPER")}, Root: "/elasticps-test/" + rand.Text()}
+		testStaleRoute(t, func() (store.Store, error) { return zkstore.Open(t.Context(), c) })
+	})
+}
+
+// serverOf is the address of a server, from the environment.
+func serverOf(t *testing.T, variable string) string {
+	t.Helper()
+	address := os.Getenv(variable)
+	if address == "" {
+		t.Skipf("%s is not set: the host:port of a server", variable)
+	}
+	return address
+}
+
+func testStaleRoute(t *testing.T, open func() (store.Store, error)) {
 	settled(t)
-	s := newStale(t)
+	s := newStale(t, open)
 	type route struct {
 		server shard.ServerID
 		epoch  shard.Epoch

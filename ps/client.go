@@ -243,8 +243,11 @@ func (k *call) settle(ctx context.Context, s *Server, o outcome) {
 		o = s.confirm(ctx, &k.header, o)
 	}
 	if o.code == codeRetry && o.wait != nil {
+		timer := time.NewTimer(attemptTimeout) // the routes may have changed
+		defer timer.Stop()
 		select {
 		case <-o.wait:
+		case <-timer.C:
 		case <-ctx.Done():
 		case <-s.ctx.Done():
 		}

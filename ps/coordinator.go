@@ -29,6 +29,9 @@ type CoordinatorConfig struct {
 	// RepairBytesPerSecond bounds the pace at which a shard is copied to a new
 	// follower, each of them. Zero: 256 MiB per second.
 	RepairBytesPerSecond int64
+	// Checkpoints says where checkpoints go, when they are taken, and what a new job is
+	// restored from.
+	Checkpoints CheckpointConfig
 	// StepTimeout bounds each step of a move but the copying. Zero: 5 s.
 	StepTimeout time.Duration
 	// CopyTimeout bounds the copying of a shard. Zero: 5 min.
@@ -42,6 +45,7 @@ type CoordinatorConfig struct {
 
 func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
 	c.Job = c.Job.withDefaults()
+	c.Checkpoints = c.Checkpoints.withDefaults()
 	if c.MaxMoves == 0 {
 		c.MaxMoves = 4
 	}
@@ -71,6 +75,7 @@ func (c CoordinatorConfig) validate() error {
 	if c.MaxMoves < 0 || c.StepTimeout < 0 || c.CopyTimeout < 0 {
 		errs = append(errs, fmt.Errorf("ps: MaxMoves %d, StepTimeout %v and CopyTimeout %v, must be at least 0", c.MaxMoves, c.StepTimeout, c.CopyTimeout))
 	}
+	errs = append(errs, c.Checkpoints.validate())
 	if c.MaxRepairs < 0 || c.RepairBytesPerSecond < 0 {
 		errs = append(errs, fmt.Errorf("ps: MaxRepairs %d and RepairBytesPerSecond %d, must be at least 0", c.MaxRepairs, c.RepairBytesPerSecond))
 	}
@@ -118,6 +123,9 @@ type Coordinator struct {
 	limit   uint64                  // incarnations below are reserved in the store
 	placing bool
 	claims  map[shard.ID]shard.ServerID // shards created before their record was written
+	barrier chan<- uint32               // a checkpoint that waits for the end of a clock
+
+	checks checkpoints
 
 	mu      sync.Mutex // guards what moves share with the actor
 	servers map[shard.ServerID]*serverState
@@ -212,9 +220,10 @@ func (c *Coordinator) load(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.expect(ctx); err != nil {
+	if err := errors.Join(c.expect(ctx), c.restoring(ctx)); err != nil {
 		return err
 	}
+	c.checks.began = c.started
 	var err error
 	c.next, c.limit, err = c.places.reserve(ctx)
 	return err
@@ -285,6 +294,13 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 		answer(ctx, c.remove(m.Server), done{})
 	case moveRequest:
 		c.move(ctx.Request(), m)
+	case checkpointRequest:
+		c.checkpoint(ctx.Request(), m)
+	case barrierRequest:
+		c.barrier, c.clocks.cut = m.at, true
+	case barrierOver:
+		c.barrier, c.clocks.cut = nil, false
+		c.release(c.clocks.release())
 	case routesChanged:
 		for _, p := range c.members {
 			_ = ctx.TryCast(p.ref, m) // without it the worker is redirected
@@ -303,6 +319,7 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 	case actor.Down:
 		c.down(m.Ref)
 	}
+	c.atBarrier()
 	return nil
 }
 

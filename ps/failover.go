@@ -311,7 +311,7 @@ func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID) {
 			continue
 		case err == nil:
 			if was.Followers.Has(follower) {
-				c.log.Warn("follower is dropped", "shard", id, "follower", follower)
+				c.log.Info("follower is dropped", "shard", id, "follower", follower)
 			}
 			c.tell(id)
 			return

@@ -72,13 +72,16 @@ func (f *followerStream) open(ctx context.Context, s *Server, order shard.Effect
 		Kind: wire.Follow, Shard: uint32(f.r.spec.ID), Seq: f.attempt, Floor: f.attempt,
 		Epoch: uint64(order.Epoch), Request: f.r.changes,
 	}
-	if f.refollow {
+	if f.refollow && !f.ended {
 		// From here on every change goes to the follower, whose state is the same.
 		hello.Code, f.sent, f.stated = 1, len(f.r.blocks), true
 		f.r.streams = append(f.r.streams, f)
 		f.r.room.Broadcast()
 	}
-	f.p.put(streamFrame{header: hello})
+	name := f.p.free.get()
+	hello.Length = uint32(copy(name.bytes(shard.MaxServerIDBytes), s.cfg.ID))
+	hello.PayloadSum = wire.Sum(name.bytes(int(hello.Length)))
+	f.p.put(streamFrame{header: hello, payload: name})
 	f.r.mu.Unlock()
 	return f.await(ctx, f.accepted)
 }
@@ -118,6 +121,9 @@ func (s *Server) follow(ctx context.Context, r *replica, order shard.Effect, to 
 	}
 	r.mu.Lock()
 	next, err := r.copy.Step(order)
+	if f.ended { // meanwhile
+		err = f.err
+	}
 	if err != nil {
 		r.mu.Unlock()
 		f.end(err)

@@ -25,7 +25,8 @@ func servingReplica(t *testing.T, blocks int) *replica {
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	r := newReplica(job, all[0])
-	require.NoError(t, r.host(shard.Effect{Epoch: 1}))
+	_, err = new(Server).fill(t.Context(), r, shard.Effect{Epoch: 1}, "")
+	require.NoError(t, err)
 	return r
 }
 
@@ -201,5 +202,6 @@ func TestLateHostIsRefused(t *testing.T) {
 	r.become(shard.Copy{Attempt: 3, Ended: true})
 	r.free()
 	r.mu.Unlock()
-	require.ErrorIs(t, r.host(shard.Effect{Epoch: 1}), shard.ErrRefused)
+	_, err := new(Server).fill(t.Context(), r, shard.Effect{Epoch: 1}, "")
+	require.ErrorIs(t, err, shard.ErrRefused)
 }

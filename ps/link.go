@@ -45,11 +45,12 @@ type link struct {
 	rooms chan []byte   // to encode batches in
 	busy  *busy
 
-	rtt     atomic.Int64  // smoothed, nanoseconds
-	down    atomic.Bool   // it has failed
-	calls   atomic.Int32  // in slots
-	sending atomic.Int32  // batches that are being written
-	written atomic.Uint64 // and that have been, to see whether there is progress
+	rtt      atomic.Int64  // smoothed, nanoseconds
+	answered atomic.Int64  // when the latest request was sent that has been answered, UnixNano
+	down     atomic.Bool   // it has failed
+	calls    atomic.Int32  // in slots
+	sending  atomic.Int32  // batches that are being written
+	written  atomic.Uint64 // and that have been, to see whether there is progress
 
 	mu    sync.Mutex
 	slots []slot
@@ -369,6 +370,9 @@ func (l *link) finish(c *call, err error) {
 			sample = old + (sample-old)/8
 		}
 		l.rtt.Store(sample)
+		if sent := c.sent.Load(); sent > l.answered.Load() { // who reads is one at a time
+			l.answered.Store(sent)
+		}
 	}
 	l.mu.Lock()
 	l.clear(c.slot)

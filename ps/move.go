@@ -37,7 +37,8 @@ func (m MoveReport) Err() error {
 
 // underWay is a move that runs, with everybody who waits for its report.
 type underWay struct {
-	nonce   string
+	nonce   string // of the request; empty for a replication
+	begun   time.Time
 	waiting []*actor.Request
 	next    *queuedMove // begins when a replication has ended
 }
@@ -46,6 +47,7 @@ type underWay struct {
 type queuedMove struct {
 	request *actor.Request
 	message moveRequest
+	begun   time.Time
 }
 
 // move begins a move, or joins the one that the same request has begun. It is
@@ -62,43 +64,62 @@ func (c *Coordinator) move(req *actor.Request, m moveRequest) {
 			return
 		}
 	}
-	id := shard.ID(m.Shard)
-	w := c.moving[id]
-	if w != nil && w.nonce == m.Nonce {
+	w := c.moving[shard.ID(m.Shard)]
+	switch {
+	case w != nil && w.nonce == m.Nonce:
 		w.waiting = append(w.waiting, req)
+	case w != nil && w.nonce == "" && (w.next == nil || w.next.message.Nonce == m.Nonce):
+		if w.next == nil {
+			w.next = &queuedMove{message: m, begun: time.Now()}
+		}
+		w.next.request = req // an earlier attempt of the request has been given up
+	default:
+		c.begin(&queuedMove{req, m, time.Now()}, true)
+	}
+}
+
+// begin begins a move. The caller holds c.mu.
+func (c *Coordinator) begin(q *queuedMove, first bool) {
+	id := shard.ID(q.message.Shard)
+	if err := c.check(id, q.message.To); err != nil {
+		q.request.Fail(err)
 		return
 	}
-	if w != nil && w.nonce == "" && (w.next == nil || w.next.message.Nonce == m.Nonce) {
-		w.next = &queuedMove{req, m} // an earlier attempt of the request has been given up
-		return
+	r := c.places.record(id)
+	mig, effects, err := shard.Begin(r, q.message.To)
+	w := &underWay{nonce: q.message.Nonce, begun: q.begun, waiting: []*actor.Request{q.request}}
+	if first && mig.Kind == shard.KindMove && shard.Exposed([]shard.Record{r}, c.candidates(), c.cfg.Job.Replicas) > 0 {
+		// The target becomes a follower first, and the source one then: at no time is the
+		// shard on one server only that was on two.
+		mig, effects, err = shard.Replicate(r, q.message.To)
+		w = &underWay{next: q}
 	}
-	mig, effects, err := c.check(id, m.To)
 	if err != nil {
-		req.Fail(err)
+		q.request.Fail(err)
 		return
 	}
-	c.run(&underWay{nonce: m.Nonce, waiting: []*actor.Request{req}}, mig, effects)
+	c.run(w, mig, effects)
 }
 
 // check says whether a shard may be moved now. The caller holds c.mu.
-func (c *Coordinator) check(id shard.ID, to shard.ServerID) (shard.Migration, []shard.Effect, error) {
+func (c *Coordinator) check(id shard.ID, to shard.ServerID) error {
 	owners := c.places.owners()
 	a, _ := owners.Owner(id)
 	proposed := []shard.Move{{Shard: id, From: a.Owner, To: to}}
 	if err := shard.ValidateMoves(owners, c.shards, c.known(c.candidates()), proposed); err != nil {
-		return shard.Migration{}, nil, err
+		return err
 	}
 	if c.moving[id] != nil || c.places.record(id).Pending != nil {
-		return shard.Migration{}, nil, fmt.Errorf("%w: shard %d has a move under way", ErrConflict, id)
+		return fmt.Errorf("%w: shard %d has a move under way", ErrConflict, id)
 	}
-	return shard.Begin(c.places.record(id), to)
+	return nil
 }
 
 // run drives a move beside the actor. The caller holds c.mu.
 func (c *Coordinator) run(w *underWay, mig shard.Migration, effects []shard.Effect) {
 	c.moving[mig.Shard] = w
 	slots := c.slots
-	if mig.Kind == shard.KindReplicate {
+	if mig.Kind == shard.KindReplicate && w.next == nil {
 		slots = c.repairs
 	}
 	c.running.Go(func() {
@@ -237,7 +258,7 @@ func (c *Coordinator) command(ctx context.Context, e shard.Effect, timeout time.
 		Step: e.Kind, Shard: uint32(e.Shard), Epoch: uint64(e.Epoch), Attempt: e.Attempt,
 		Peer: c.info(e.Peer), Timeout: timeout, Join: e.Join, Sure: sure,
 	}
-	if e.Join {
+	if e.Join && !c.hurries(e.Shard) {
 		m.Rate = c.cfg.RepairBytesPerSecond
 	}
 	r := c.places.record(e.Shard)
@@ -305,6 +326,14 @@ func (c *Coordinator) order(ctx context.Context, id shard.ServerID, m command) (
 	return requestWhile[commandReply](ctx, c.cfg.Node, actor.Ref{Node: info.Node, Name: info.Process}, m, func() bool { return c.isUp(id) })
 }
 
+// hurries reports whether a move waits for the replication of its shard.
+func (c *Coordinator) hurries(id shard.ID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.moving[id]
+	return w != nil && w.next != nil
+}
+
 func (c *Coordinator) info(id shard.ServerID) serverInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -353,6 +382,9 @@ func (c *Coordinator) ended(w *underWay, r MoveReport) {
 	defer c.mu.Unlock()
 	delete(c.moving, r.Shard)
 	c.unsettled = true
+	if !w.begun.IsZero() {
+		r.Started, r.Total = w.begun.Sub(c.started), time.Since(w.begun)
+	}
 	if r.Kind != shard.KindReplicate {
 		c.moves = append(c.moves, keptMove{w.nonce, r})
 		c.moves = c.moves[max(0, len(c.moves)-keptMoves):]
@@ -370,10 +402,9 @@ func (c *Coordinator) ended(w *underWay, r MoveReport) {
 		if r.Outcome != shard.Moved {
 			c.rests[r.Shard] = time.Now().Add(repairPause)
 		}
-		c.repair()
+		defer c.repair()
 	}
 	if w.next != nil {
-		next := *w.next
-		c.running.Go(func() { c.move(next.request, next.message) })
+		c.begin(w.next, false)
 	}
 }

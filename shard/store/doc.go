@@ -16,6 +16,9 @@
 //	rev, err := s.CompareAndSwap(ctx, "shard/7", 0, value) // must not exist
 //	rev, err = s.CompareAndSwap(ctx, "shard/7", rev, newValue)
 //
+// Memory lives in this process; the packages below keep the same in a file
+// (boltstore), in etcd (etcdstore) and in ZooKeeper (zkstore).
+//
 // # Consistency
 //
 // Every implementation is linearizable and passes the suite in storetest. A
@@ -29,9 +32,9 @@
 // # Errors
 //
 // Callers branch on ErrNotFound, ErrConflict (*ConflictError has the current
-// revision), ErrUnknown (read before deciding), ErrClosed, ErrLeaseNotFound,
-// ErrLimit (*LimitError), ErrLocked and ErrCorrupt. A context that ends gives
-// its error.
+// revision), ErrUnknown (read before deciding), ErrUnavailable (try again),
+// ErrClosed, ErrLeaseNotFound, ErrLimit (*LimitError), ErrLocked and
+// ErrCorrupt. A context that ends gives its error.
 //
 // # Limits
 //

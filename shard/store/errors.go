@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Errors that callers branch on.
@@ -22,8 +23,13 @@ var (
 	ErrLimit = errors.New("store: limit exceeded")
 	// ErrLocked means that another process holds the store's file.
 	ErrLocked = errors.New("store: file is locked by another process")
-	// ErrCorrupt means that the store's file is damaged or not a store.
-	ErrCorrupt = errors.New("store: file is damaged or foreign")
+	// ErrCorrupt means that what the store's file or servers hold is damaged or
+	// was not written by a store.
+	ErrCorrupt = errors.New("store: damaged or foreign data")
+	// ErrUnavailable means that the store's servers did not answer in time: it
+	// is worth trying again. Unless the error wraps ErrUnknown as well, nothing
+	// has changed.
+	ErrUnavailable = errors.New("store: no answer from the servers")
 )
 
 // ConflictError says which revision was expected and which one the key has (0:
@@ -68,6 +74,22 @@ func CheckKey(key string) error {
 func CheckValue(value []byte) error {
 	if len(value) > MaxValueBytes {
 		return &LimitError{"value length in bytes", int64(len(value)), 0, MaxValueBytes}
+	}
+	return nil
+}
+
+// CheckPrefix returns a *LimitError if the prefix is longer than any key.
+func CheckPrefix(prefix string) error {
+	if len(prefix) > MaxKeyBytes {
+		return &LimitError{"prefix length in bytes", int64(len(prefix)), 0, MaxKeyBytes}
+	}
+	return nil
+}
+
+// CheckTTL returns a *LimitError if a lease may not have this duration.
+func CheckTTL(ttl time.Duration) error {
+	if ttl < MinLeaseTTL || ttl > MaxLeaseTTL {
+		return &LimitError{"lease duration in nanoseconds", int64(ttl), int64(MinLeaseTTL), int64(MaxLeaseTTL)}
 	}
 	return nil
 }

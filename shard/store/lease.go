@@ -18,8 +18,8 @@ func (m *Memory) startLease(id LeaseID, ttl time.Duration) {
 
 // Grant implements Leaser.
 func (m *Memory) Grant(ctx context.Context, ttl time.Duration) (LeaseID, error) {
-	if ttl < MinLeaseTTL || ttl > MaxLeaseTTL {
-		return 0, &LimitError{"lease duration in nanoseconds", int64(ttl), int64(MinLeaseTTL), int64(MaxLeaseTTL)}
+	if err := CheckTTL(ttl); err != nil {
+		return 0, err
 	}
 	c, err := m.change(ctx, func(c *Change) error {
 		if len(m.leases) >= m.config.MaxLeases {

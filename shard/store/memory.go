@@ -359,7 +359,7 @@ func (m *Memory) apply(c Change) {
 		}
 		for w := range m.watchers {
 			if strings.HasPrefix(op.Key, w.prefix) {
-				w.add(ev)
+				w.Add(ev)
 			}
 		}
 	}

@@ -9,7 +9,8 @@ import (
 const (
 	// MaxKeyBytes is the longest key, in bytes; the shortest has one byte.
 	MaxKeyBytes = 512
-	// MaxValueBytes is the longest value, in bytes.
+	// MaxValueBytes is the longest value, in bytes. A store whose servers take
+	// less names its bound in a *LimitError.
 	MaxValueBytes = 1 << 20
 	// MinLeaseTTL and MaxLeaseTTL bound the life of a lease.
 	MinLeaseTTL = time.Millisecond

@@ -7,15 +7,19 @@
 //		storetest.Run(t, func(t *testing.T) store.Store { ... })
 //	}
 //
+// RunOutages tests a store that has servers: a Proxy in front of one of them
+// cuts its connections, or lets them fall silent, while keys change.
+//
 // # Terms and concurrency
 //
-// Each test opens a store of its own, which must be empty, and closes it. The
-// tests run in parallel with one another, in real time: the whole suite takes
-// about six seconds.
+// Each test opens stores of its own, which must be empty, and closes them. The
+// tests run in parallel with one another, in real time: Run takes about six
+// seconds, RunOutages about fifteen.
 //
 // # Consistency, errors and limits
 //
-// The suite holds an implementation to what package store states. Every wait
-// has a deadline of 20 seconds, after which the test fails with what it waited
-// for.
+// The suite holds an implementation to what package store states; the longest
+// value may be up to a tenth shorter if the error names that bound. Every wait
+// has a deadline, 20 seconds in Run and 40 in RunOutages, after which the test
+// fails with what it waited for.
 package storetest

@@ -117,17 +117,14 @@ func testList(t *testing.T, ctx context.Context, s store.Store) {
 
 func testLimits(t *testing.T, ctx context.Context, s store.Store) {
 	long := strings.Repeat("k", store.MaxKeyBytes)
-	_, err := s.CompareAndSwap(ctx, long, 0, make([]byte, store.MaxValueBytes))
-	require.NoError(t, err)
+	testValueLimit(t, ctx, s, long)
 	for _, key := range []string{"", long + "k"} {
 		_, err := s.CompareAndSwap(ctx, key, 0, []byte("v"))
 		requireLimit(t, err)
 		_, err = s.Get(ctx, key)
 		requireLimit(t, err)
 	}
-	_, err = s.CompareAndSwap(ctx, "k", 0, make([]byte, store.MaxValueBytes+1))
-	requireLimit(t, err)
-	_, err = s.Watch(ctx, long+"k")
+	_, err := s.Watch(ctx, long+"k")
 	requireLimit(t, err)
 	for _, ttl := range []time.Duration{0, -1, store.MaxLeaseTTL + 1} {
 		_, err := s.Grant(ctx, ttl)
@@ -135,11 +132,31 @@ func testLimits(t *testing.T, ctx context.Context, s store.Store) {
 	}
 }
 
-func requireLimit(t *testing.T, err error) {
+// testValueLimit finds the longest value, which servers may bound more tightly
+// than MaxValueBytes, at the bound that the error names: such a value is kept,
+// and one byte more is refused.
+func testValueLimit(t *testing.T, ctx context.Context, s store.Store, key string) {
+	longest := int64(store.MaxValueBytes)
+	_, err := s.CompareAndSwap(ctx, key, 0, make([]byte, longest+1))
+	longest = requireLimit(t, err).AtMost
+	require.LessOrEqual(t, longest, int64(store.MaxValueBytes))
+	require.GreaterOrEqual(t, longest, int64(store.MaxValueBytes*9/10))
+	value := make([]byte, longest)
+	value[longest-1] = 1
+	_, err = s.CompareAndSwap(ctx, key, 0, value)
+	require.NoError(t, err)
+	e, err := s.Get(ctx, key)
+	require.NoError(t, err)
+	require.Equal(t, value, e.Value)
+	require.Equal(t, []string{key}, keys(t, ctx, s, ""))
+}
+
+func requireLimit(t *testing.T, err error) *store.LimitError {
 	t.Helper()
 	require.ErrorIs(t, err, store.ErrLimit)
 	var limit *store.LimitError
 	require.ErrorAs(t, err, &limit)
+	return limit
 }
 
 func testContext(t *testing.T, ctx context.Context, s store.Store) {

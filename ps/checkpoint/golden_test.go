@@ -1,0 +1,76 @@
+package checkpoint_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/elasticps/elasticps/ps/checkpoint"
+	"github.com/elasticps/elasticps/shard"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write testdata/golden anew")
+
+// TestGolden compares the bytes of a checkpoint, an increment and exports with those that were written
+// when the format was fixed, and reads those: old checkpoints stay readable. The files of shards and the
+// exports were read with the safetensors package for Python when they were made.
+func TestGolden(t *testing.T) {
+	s := checkpoint.Folder(t.TempDir())
+	w := newWorld(t, shard.Model{Layers: []shard.Layer{
+		{Name: "fc.weight", Shape: []int{2, 3}, Init: shard.Initializer{Kind: shard.Uniform, Scale: 0.5, Seed: 1 << 63}},
+		{Name: "none", Shape: []int{0, 4}},
+		{Name: `"<é>`, Shape: []int{3}, Wire: shard.Float16},
+		{Name: "scale"},
+	}}, 1, "m", "v")
+	for id := range w.shards {
+		for i, a := range w.shards[id].arrays {
+			for j := range a {
+				a[j] = float32(100*id + 10*i + j)
+			}
+		}
+		w.shards[id].windows.Admit(uint64(id), 1, 0)
+		w.shards[id].steps[0] = uint64(id)
+	}
+	full := w.mustSave(t, s, nil, 2)
+	w.shards[1].arrays[0][2], w.shards[1].dirty[0] = 1.0/3, true
+	ref := w.mustSave(t, s, &full, 1)
+	c := open(t, s, ref.Name)
+	for name, dtype := range map[string]shard.DType{"f32": shard.Float32, "f16": shard.Float16, "bf16": shard.BFloat16} {
+		require.NoError(t, c.Export(t.Context(), s, name+".safetensors", dtype))
+	}
+	golden := checkpoint.Folder(filepath.Join("testdata", "golden"))
+	if *update {
+		require.NoError(t, os.RemoveAll(string(golden)))
+		require.NoError(t, os.CopyFS(string(golden), os.DirFS(string(s))))
+	}
+	want, got := files(t, golden), files(t, s)
+	require.Len(t, got, len(want))
+	for name := range want {
+		require.Equal(t, want[name], got[name], name)
+	}
+	requireEqual(t, w, load(t, open(t, golden, ref.Name), "m", "v"))
+}
+
+// TestNewer opens a checkpoint that says that it is of a later version. It is refused, and not passed
+// over for an older one.
+func TestNewer(t *testing.T) {
+	s, _ := threeSmall(t)
+	path := filepath.Join(string(s), "ckpt-00000003/manifest.json")
+	text := content(t, s, "ckpt-00000003", "manifest.json")
+	text = strings.Replace(text, `"version":1`, `"version":2,"more":true`, 1)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	require.ErrorIs(t, openAll(t, s, "ckpt-00000003"), checkpoint.ErrDamaged, "the digest is the old one")
+	require.NoError(t, os.WriteFile(path, checkpoint.Sealed(text), 0o600))
+	require.ErrorIs(t, openAll(t, s, "ckpt-00000003"), checkpoint.ErrNewer)
+	_, _, err := checkpoint.Latest(t.Context(), s, "")
+	require.ErrorIs(t, err, checkpoint.ErrNewer)
+	require.ErrorContains(t, err, "ckpt-00000003/manifest.json: newer format: version 2, this is 1")
+	_, err = checkpoint.Prune(t.Context(), s, 1)
+	require.ErrorIs(t, err, checkpoint.ErrNewer)
+	c, _, err := checkpoint.Latest(t.Context(), s, "ckpt-00000003")
+	require.NoError(t, err, "asked for in so many words")
+	require.Equal(t, "ckpt-00000002", c.Ref().Name)
+}
