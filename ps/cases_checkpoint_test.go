@@ -324,3 +324,44 @@ func TestPeriodicCheckpoints(t *testing.T) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(names), 4, "two kept, what they need, and one that is being written: %v", names)
 }
+
+// TestT1LostShardGoesBackToCheckpoint kills a server whose shard nobody else has: the shard
+// goes back to the last checkpoint, it alone, and the loss is reported in numbers.
+func TestT1LostShardGoesBackToCheckpoint(t *testing.T) {
+	settled(t)
+	c := newCluster(t, layersJob(ps.NoReplicas, 2, 100), saving(checkpoint.Folder(t.TempDir())))
+	c.server("s1")
+	c.placed()
+	victim := c.process("server", "s2")
+	c.move(1, "s2")
+	tr := c.traffic("l0", 100, c.worker("w"))
+	w := c.worker("w2")
+	push := func(n int) {
+		for range n {
+			require.NoError(t, w.Push(c.ctx, "l1", vector(100, -1)))
+		}
+	}
+	push(5)
+	c.save(false)
+	push(7)
+	eventually(t, "the server has reported them", func() bool {
+		for _, s := range c.status().Servers {
+			if s.ID == "s2" {
+				return s.Load.PushesApplied == 12
+			}
+		}
+		return false
+	})
+	victim.kill()
+	push(3)
+	got := make([]float32, 100)
+	require.NoError(t, w.Pull(c.ctx, "l1", got))
+	require.Equal(t, vector(100, 8), got)
+	eventually(t, "the loss is reported", func() bool { return len(c.status().Failovers) == 1 })
+	f := c.status().Failovers[0]
+	require.Equal(t, 1, f.Refilled)
+	require.EqualValues(t, 7, f.LostPushes)
+	require.Zero(t, f.Lost)
+	tr.goesOn()
+	tr.exact()
+}

@@ -138,6 +138,7 @@ type Coordinator struct {
 	telling   map[shard.ID]bool       // owners that are told about their followers
 	rests     map[shard.ID]time.Time  // until when a shard rests that could not get a follower
 	failovers []Failover              // the last keptFailovers
+	applied   map[shard.ID]uint64     // pushes to shards without followers, as last reported
 }
 
 // participant is a worker or observer.
@@ -179,7 +180,7 @@ func StartCoordinator(ctx context.Context, cfg CoordinatorConfig) (*Coordinator,
 		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{}, heard: map[shard.ServerID]bool{},
 		claims:  map[shard.ID]shard.ServerID{},
 		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{},
-		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, rests: map[shard.ID]time.Time{},
+		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{},
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	if err := c.load(ctx); err != nil {

@@ -108,6 +108,9 @@ func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
 	// of that came after the server had registered again.
 	back, ref := !s.up, actor.Ref{Node: s.info.Node, Name: s.info.Process}
 	s.load, s.up = m.Load, true
+	for _, n := range m.Alone {
+		c.applied[shard.ID(n.Shard)] = n.Applied
+	}
 	for _, l := range m.Lost {
 		if int(l.Shard) < len(c.shards) {
 			c.drop(shard.ID(l.Shard), l.Follower)

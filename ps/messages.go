@@ -93,6 +93,7 @@ type serverReport struct {
 	Instance string
 	Load     ServerLoad
 	Lost     []lostFollower // at most maxLostReported
+	Alone    []shardCount   // at most maxCounts
 }
 
 // lostFollower says that the owner of a shard has no stream to a follower, and so

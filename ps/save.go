@@ -270,10 +270,13 @@ func (s *Server) fill(ctx context.Context, r *replica, order shard.Effect, from 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
+	switch newer := order.Attempt > r.copy.Attempt; {
 	case r.copy.MayAcknowledge(order.Epoch):
 		return r.applied, nil
-	case r.copy.State != shard.Absent && r.copy.State != shard.Released, r.copy.Attempt > 0 && r.copy.Attempt >= order.Attempt: // late: it has been moved since
+	case r.copy.State == shard.Serving && newer: // filled for an order that came late
+		r.become(shard.ServeFirst(shard.Assignment{Shard: order.Shard, Epoch: order.Epoch, Attempt: order.Attempt}))
+		return r.applied, nil
+	case r.copy.State != shard.Absent && r.copy.State != shard.Released, r.copy.Attempt > 0 && !newer: // late: it has been moved since
 		return 0, fmt.Errorf("%w: host of shard %d at epoch %d: the copy is %v at epoch %d", shard.ErrRefused, order.Shard, order.Epoch, r.copy.State, r.copy.Epoch)
 	}
 	r.allocate()

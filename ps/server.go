@@ -244,7 +244,7 @@ type reportLost struct{}
 const maxLostReported = 256
 
 func (s *Server) report(load ServerLoad) {
-	m := serverReport{ID: s.cfg.ID, Instance: s.info.Instance, Load: load}
+	m := serverReport{ID: s.cfg.ID, Instance: s.info.Instance, Load: load, Alone: s.alone()}
 	for _, r := range s.all() {
 		r.mu.Lock()
 		for _, id := range r.lost() {

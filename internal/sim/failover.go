@@ -169,9 +169,8 @@ func (c *coordinator) refill(i int) {
 			continue
 		}
 		begun := func(cur shard.Record) (shard.Record, time.Duration, bool) {
-			a := cur.Assignment
-			a.Owner, a.Epoch, a.Attempt = s.id, a.Epoch+1, a.Attempt+1
-			return shard.Record{Assignment: a, Set: cur.Set}, 0, cur.Equal(r) // else it may have followers by now
+			next, err := cur.Refill(s.id)
+			return next, 0, err == nil // else it may have followers by now
 		}
 		c.beside(i, r.Assignment, begun, func() {})
 		return
