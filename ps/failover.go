@@ -39,7 +39,7 @@ type Failover struct {
 	// LostPushes the pushes that are known to have been applied to them since.
 	Refilled   int
 	LostPushes uint64
-	Started        time.Duration // since the start of the coordinator
+	Started    time.Duration // since the start of the coordinator
 	// Took is the time from the news until each promoted shard had its new owner.
 	Took time.Duration
 	// Sure means that the server was known to be dead; otherwise the new owners have
