@@ -325,7 +325,8 @@ func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID) {
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
 		err := c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
-			if a := cur.Assignment; a.Owner != was.Assignment.Owner || a.Epoch != was.Assignment.Epoch {
+			isNew := cur.Followers.Has(follower) && !was.Followers.Has(follower) // the owner was not asked
+			if a := cur.Assignment; a.Owner != was.Assignment.Owner || a.Epoch != was.Assignment.Epoch || isNew {
 				return cur, errSettled
 			}
 			return cur.Drop(follower), nil

@@ -139,6 +139,10 @@ func (r *replica) owned() bool {
 	return r.copy.State == shard.Serving || r.copy.State == shard.Following || r.copy.State == shard.Frozen
 }
 
+// isQuiet reports whether the owner before a promoted one may still serve reads. The caller
+// holds mu.
+func (r *replica) isQuiet() bool { return !r.quiet.IsZero() && time.Now().Before(r.quiet) }
+
 // stateBytes is the memory that the parameters and their state take. The caller
 // holds mu.
 func (r *replica) stateBytes() int64 {
@@ -262,7 +266,7 @@ func (r *replica) pull(ctx context.Context, h *wire.Header, dst []float32) outco
 func (r *replica) check(h *wire.Header, n int) outcome {
 	switch {
 	case r.copy.MayAcknowledge(shard.Epoch(h.Epoch)):
-		if r.gathering > 0 || (!r.quiet.IsZero() && time.Now().Before(r.quiet)) {
+		if r.gathering > 0 || r.isQuiet() {
 			return outcome{code: codeRetry, wait: r.changed}
 		}
 		return r.checkRange(h, n)
