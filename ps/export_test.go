@@ -73,6 +73,7 @@ func FollowersEqual(t testing.TB, servers ...*Server) (n int) {
 				require.Equal(t, owner.sum, f.sum)
 				require.Equal(t, owner.applied, f.applied)
 				require.Equal(t, owner.changes, f.changes)
+				require.Equal(t, owner.last, f.last)
 				require.Equal(t, owner.windows.Append(nil), f.windows.Append(nil))
 				for i, b := range owner.blocks {
 					g := f.blocks[i]
