@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -49,7 +50,11 @@ func inNetwork(t *testing.T) bool {
 	if _, err := exec.LookPath("ip"); err != nil || os.Getuid() != 0 {
 		t.Skipf("needs root (uid %d) and ip of iproute2 (%v)", os.Getuid(), err)
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=300s", "-test.v="+fmt.Sprint(testing.Verbose()))
+	pattern := flag.Lookup("test.run").Value.String()
+	if !strings.HasPrefix(pattern, t.Name()+"/") {
+		pattern = "^" + t.Name() + "$"
+	}
+	cmd := exec.Command(os.Args[0], "-test.run="+pattern, "-test.timeout=300s", "-test.v="+fmt.Sprint(testing.Verbose()))
 	cmd.Env = append(os.Environ(), insideVariable+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	out, err := cmd.CombinedOutput()
