@@ -342,7 +342,6 @@ func (r role) train(ctx context.Context, n *actor.Node, coordinator actor.Ref) e
 	return err
 }
 
-
 // finish ends a trainer and returns what it has done.
 func (p *process) finish() (all []operation) {
 	p.t.Helper()

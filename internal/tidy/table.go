@@ -64,6 +64,7 @@ type module struct {
 // modules is every module this one may use. The most specific row counts.
 var modules = []module{
 	{path: "github.com/NVIDIA/go-nvml", dirs: []string{"device/nvml"}},
+	{path: "github.com/anishathalye/porcupine", tests: true},
 	{path: "github.com/ergo-services/ergo", dirs: []string{"actor"}},
 	{path: "github.com/go-zookeeper/zk", dirs: []string{"shard/store/zkstore"}},
 	{path: "github.com/minio/minio-go/v7", dirs: []string{"ps/checkpoint/s3store"}},
