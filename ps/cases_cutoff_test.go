@@ -462,7 +462,7 @@ func (s *split) check(from string, cut, healed time.Time) {
 		linear(s.t, history, i)
 	}
 	s.c.oneOwner()
-	s.c.noneLeft()
+	s.c.noSpareCopies(elemsOfCut)
 }
 
 // TestDeposedOwnerServesNoOldValue: a reader on the host of an owner that is cut off from
@@ -612,18 +612,4 @@ func (c *cluster) sum(layer, count int) {
 	got := make([]float32, elemsOfCut)
 	require.NoError(c.t, c.client(fmt.Sprintf("reader-%d", layer)).Pull(c.ctx, fmt.Sprintf("l%d", layer), got))
 	require.Equal(c.t, vector(elemsOfCut, float32(count)), got)
-}
-
-// noneLeft waits until the servers hold no more than an owner and its followers do.
-func (c *cluster) noneLeft() {
-	c.t.Helper()
-	eventually(c.t, "there is no copy that nobody needs", func() bool {
-		for _, s := range c.status().Servers {
-			load, err := c.admin.Load(c.ctx, s)
-			if err != nil || load.StateBytes != int64(s.Owned+s.Follows)*4*elemsOfCut {
-				return false
-			}
-		}
-		return true
-	})
 }

@@ -84,3 +84,22 @@ func FollowersEqual(t testing.TB, servers ...*Server) (n int) {
 	}
 	return n
 }
+
+// OrderOf names the order that a control message to a server is; empty for others.
+func OrderOf(msg any) string {
+	switch m := msg.(type) {
+	case aliveRequest:
+		return "alive"
+	case command:
+		switch m.Kind {
+		case commandOwns:
+			return "owns"
+		case commandHost:
+			return "host"
+		case commandEvict:
+			return "evict"
+		}
+		return m.Step.String()
+	}
+	return ""
+}
