@@ -133,13 +133,14 @@ type Coordinator struct {
 	moves   []keptMove // the last keptMoves
 	// unsettled means that a shard may lack followers, or an owner.
 	unsettled bool
-	audited   time.Time               // when all shards were looked at for no particular reason
-	failing   map[shard.ServerID]bool // failovers under way
-	telling   map[shard.ID]bool       // owners that are told about their followers
-	rests     map[shard.ID]time.Time  // until when a shard rests that could not get a follower
-	failovers []Failover              // the last keptFailovers
-	hopeless  bool                    // there is no checkpoint that a lost shard could be filled from
-	applied   map[shard.ID]uint64     // pushes to shards without followers, as last reported
+	audited   time.Time                   // when all shards were looked at for no particular reason
+	failing   map[shard.ServerID]bool     // failovers under way
+	telling   map[shard.ID]bool           // owners that are told about their followers
+	rests     map[shard.ID]time.Time      // until when a shard rests that could not get a follower
+	failovers []Failover                  // the last keptFailovers
+	hopeless  bool                        // there is no checkpoint that a lost shard could be filled from
+	applied   map[shard.ID]uint64         // pushes to shards without followers, as last reported
+	unfit     map[shard.ID]shard.ServerID // the server that could not be that follower
 }
 
 // participant is a worker or observer.
@@ -181,7 +182,7 @@ func StartCoordinator(ctx context.Context, cfg CoordinatorConfig) (*Coordinator,
 		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{}, heard: map[shard.ServerID]bool{},
 		claims:  map[shard.ID]shard.ServerID{},
 		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{},
-		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{},
+		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	if err := c.load(ctx); err != nil {

@@ -122,3 +122,22 @@ func States(changes bool, servers ...*Server) map[shard.ID]State {
 
 // StateBytes is the memory that the shards on a server take.
 func StateBytes(s *Server) int64 { return s.load().StateBytes }
+
+// OrderOf names the order that a control message to a server is; empty for others.
+func OrderOf(msg any) string {
+	switch m := msg.(type) {
+	case aliveRequest:
+		return "alive"
+	case command:
+		switch m.Kind {
+		case commandOwns:
+			return "owns"
+		case commandHost:
+			return "host"
+		case commandEvict:
+			return "evict"
+		}
+		return m.Step.String()
+	}
+	return ""
+}

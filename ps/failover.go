@@ -391,7 +391,7 @@ func (c *Coordinator) repair() {
 			under++
 		}
 	}
-	plan := shard.PlanFollowers(records, c.shards, c.candidates(), c.cfg.Job.Replicas)
+	plan := shard.PlanFollowers(records, c.shards, c.candidates(), c.cfg.Job.Replicas, c.unfit)
 	for _, m := range plan.Drop {
 		c.drop(m.Shard, m.To)
 	}

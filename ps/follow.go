@@ -104,21 +104,42 @@ func (f *followerStream) await(ctx context.Context, event <-chan struct{}) error
 }
 
 // follow has the target of an order made a copy, and returns when it is a few messages
-// behind. With Join, nothing is acknowledged from then on that it does not have.
+// behind. With Join, nothing is acknowledged from then on that it does not have. What has
+// failed once is not begun again for the same attempt: who asks has missed the answer.
 func (s *Server) follow(ctx context.Context, r *replica, order shard.Effect, to serverInfo, rate int64) error {
 	r.mu.Lock()
 	for r.isQuiet() && r.waitRoom(ctx) { // whoever gets the shard next would not wait for the lease of the owner before
 	}
-	f, early := r.stream(to.ID), r.isQuiet()
+	f, failed, early := r.stream(to.ID), r.failed, r.isQuiet()
 	r.mu.Unlock()
-	if early {
+	switch {
+	case early:
 		return context.Cause(ctx)
-	}
-	if f != nil && f.attempt == order.Attempt {
+	case f != nil && f.attempt == order.Attempt:
 		return f.await(ctx, f.caught) // asked again; the answer was lost
+	case failed.err != nil && failed.attempt == order.Attempt:
+		return failed.err
 	}
 	f = newFollowerStream(r, order.Attempt)
 	f.rate = rate
+	err := f.fill(ctx, s, order, to)
+	if err != nil {
+		r.mu.Lock()
+		r.failed = failedStream{order.Attempt, err}
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// failedStream is a stream that has not made a copy, and why.
+type failedStream struct {
+	attempt uint64
+	err     error
+}
+
+// fill sends the shard, and returns when the follower has it.
+func (f *followerStream) fill(ctx context.Context, s *Server, order shard.Effect, to serverInfo) error {
+	r := f.r
 	if err := f.open(ctx, s, order, to); err != nil {
 		return err
 	}

@@ -399,8 +399,9 @@ func (c *Coordinator) ended(w *underWay, r MoveReport) {
 	}
 	if r.Kind == shard.KindReplicate {
 		delete(c.rests, r.Shard)
+		delete(c.unfit, r.Shard)
 		if r.Outcome != shard.Moved {
-			c.rests[r.Shard] = time.Now().Add(repairPause)
+			c.rests[r.Shard], c.unfit[r.Shard] = time.Now().Add(repairPause), r.To
 		}
 		defer c.repair()
 	}

@@ -46,6 +46,7 @@ type replica struct {
 	streams   []*followerStream // owner side: to followers and to the target of a move
 	cut       *cut              // a checkpoint that is being written, nil without
 	deferred  []deferred        // answers that wait for the followers, by change
+	failed    failedStream      // the last one that has not made a copy
 	source    *session          // follower side: who fills this copy
 	progress  receiveProgress
 	gathering int         // followers of the former owner that are looked for: nothing is answered
