@@ -107,12 +107,12 @@ func (c *Coordinator) suspect(id shard.ServerID) {
 	})
 }
 
-// fail replaces a server for the shards that it has lost: it is another run of it that
-// has come back. The caller holds c.mu.
-func (c *Coordinator) fail(id shard.ServerID, lost map[shard.ID]bool) {
+// fail replaces a server for the shards that it has lost, and where it does not follow
+// any more: it is another run of it that has come back. The caller holds c.mu.
+func (c *Coordinator) fail(id shard.ServerID, lost, held map[shard.ID]bool) {
 	shards := map[shard.ID]bool{}
 	for _, r := range c.places.all() {
-		if s := r.Assignment.Shard; lost[s] || r.Followers.Has(id) {
+		if s := r.Assignment.Shard; lost[s] || r.Followers.Has(id) && !held[s] {
 			shards[s] = true
 		}
 	}
@@ -384,6 +384,10 @@ func (c *Coordinator) repair() {
 			c.suspect(owner) // a follower may be up by now, or a server to be filled
 			c.unsettled = true
 		}
+	}
+	if c.awaits(records) {
+		c.unsettled = true
+		return
 	}
 	under := 0
 	for _, w := range c.moving {

@@ -71,7 +71,7 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 				}
 			}
 		}
-		c.fail(m.Info.ID, s.lost)
+		c.fail(m.Info.ID, s.lost, held)
 	}
 	s.info, s.up = m.Info, true
 	c.unsettled = true
