@@ -48,8 +48,9 @@ type role struct {
 	HaltAt shard.EffectKind
 
 	// With standbys.
-	Peers    map[string]string // what the node knows, besides Home
-	Standbys []actor.Ref
+	Peers     map[string]string // what the node knows, besides Home
+	Standbys  []actor.Ref
+	Suspicion time.Duration // of the node; 0: the default
 	// candidate: Name is its node, Addr that to listen on
 	Served   actor.Ref // the store
 	LeaseTTL time.Duration
@@ -180,7 +181,7 @@ func TestRole(t *testing.T) {
 func (r role) run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	cfg := actor.Config{Name: r.Name, Secret: r.Secret, Peers: map[string]string{r.Home: r.Addr}}
+	cfg := actor.Config{Name: r.Name, Secret: r.Secret, Suspicion: r.Suspicion, Peers: map[string]string{r.Home: r.Addr}}
 	maps.Copy(cfg.Peers, r.Peers)
 	switch r.Kind {
 	case "coordinator":
@@ -271,7 +272,7 @@ func (r role) obey(w *ps.Worker) error {
 func (c *cluster) process(kind, name string) *process {
 	c.t.Helper()
 	folder, _ := c.checkpoints.(checkpoint.Folder)
-	r := role{Kind: kind, Name: name, Secret: c.secret, Peers: c.peers, Standbys: c.standbys, Home: c.ref().Node, Addr: c.peers[c.ref().Node], Checkpoints: string(folder)}
+	r := role{Kind: kind, Name: name, Secret: c.secret, Peers: c.peers, Standbys: c.standbys, Suspicion: c.suspicion, Home: c.ref().Node, Addr: c.peers[c.ref().Node], Checkpoints: string(folder)}
 	if c.home != nil {
 		r.Addr = c.home.Addr()
 	}

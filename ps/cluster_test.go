@@ -26,6 +26,7 @@ type cluster struct {
 	secret string
 	shared *actor.Node // one node for all, or nil for a node each
 	home   *actor.Node // of the coordinator
+	other  *actor.Node // of a standby
 	store  store.Store
 	cfg    ps.CoordinatorConfig
 

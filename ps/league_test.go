@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/signal"
@@ -30,19 +31,19 @@ type league struct {
 // leagueTTL leaves a coordinator 1.5 s without an answer of the store.
 const leagueTTL = 2500 * time.Millisecond
 
+// leagueSuspicion is longer than live parties are silent when many tests run at once.
+const leagueSuspicion = 2 * time.Second
+
 // newLeague is for candidates that others can find, none of which runs yet.
 func newLeague(t testing.TB, job ps.Job) *league {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
 	t.Cleanup(cancel)
-	l := &league{cluster: &cluster{t: t, ctx: ctx, secret: "secret of the test", log: logger()}, addrs: map[string]string{}}
+	l := &league{cluster: &cluster{t: t, ctx: ctx, secret: "secret of the test", log: logger(), suspicion: leagueSuspicion}, addrs: map[string]string{}}
 	for _, name := range []string{"c1", "c2"} {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		l.addrs[name] = listener.Addr().String()
-		require.NoError(t, listener.Close()) // free for the candidate, again and again
+		l.addrs[name] = lastingAddress(t)
 	}
 	var node *actor.Node
-	l.role = role{Kind: "candidate", Secret: l.secret, Job: job, LeaseTTL: leagueTTL}
+	l.role = role{Kind: "candidate", Secret: l.secret, Job: job, LeaseTTL: leagueTTL, Suspicion: leagueSuspicion}
 	l.store, node, l.role.Served = l.serveStore()
 	l.role.Peers = map[string]string{"store": node.Addr()}
 	t.Cleanup(func() { // after the workers have left
@@ -57,6 +58,21 @@ func newLeague(t testing.TB, job ps.Job) *league {
 	l.admin, err = ps.NewAdmin(l.cluster.node("admin"), *l.remote, l.standbys...)
 	require.NoError(t, err)
 	return l
+}
+
+// lastingAddress returns an address that is free for a process that may be started again
+// and again. The system gives its port to nobody else by itself.
+func lastingAddress(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000)))
+		if err == nil {
+			require.NoError(t, l.Close())
+			return l.Addr().String()
+		}
+	}
+	require.FailNow(t, "no port is free")
+	return ""
 }
 
 // run starts a candidate. It halts at a step.
