@@ -385,6 +385,10 @@ func (c *Coordinator) repair() {
 			c.unsettled = true
 		}
 	}
+	if c.awaits(records) {
+		c.unsettled = true
+		return
+	}
 	under := 0
 	for _, w := range c.moving {
 		if w.nonce == "" {
