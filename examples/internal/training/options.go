@@ -9,6 +9,7 @@ import (
 	"github.com/elasticps/elasticps/device"
 	"github.com/elasticps/elasticps/elastic"
 	"github.com/elasticps/elasticps/examples/internal/report"
+	"github.com/elasticps/elasticps/ps"
 )
 
 // defaultBytesPerSecond is the bandwidth of the simulated device of one server. Four
@@ -81,7 +82,7 @@ func (o Options) Plan(numImages int) Plan {
 	if o.NumImages > 0 {
 		numImages = min(numImages, o.NumImages)
 	}
-	p := Plan{LearningRate: o.LearningRate, Seed: o.Seed, NumImages: numImages}
+	p := Plan{Optimizer: ps.Adam(o.LearningRate), Seed: o.Seed, NumImages: numImages}
 	p.Phases = append(p.Phases, Phase{Epochs: o.Epochs, BatchSize: min(o.BatchSize, numImages)})
 	if o.LastEpochs != 0 {
 		p.Phases = append(p.Phases, Phase{Epochs: o.LastEpochs, BatchSize: min(o.LastBatch, numImages), Workers: 1})

@@ -50,11 +50,11 @@ func Accuracy(ctx context.Context, c Client, train, test *mnist.Set) (float64, e
 	return mlp.Accuracy(params, test)
 }
 
-// Audit compares the probe in the parameters with the accounts of the workers, who
-// must have finished. lost counts pushes to the probe that a worker confirmed and
+// Audit compares the probe of a plan in the parameters with the accounts of the workers,
+// who must have finished. lost counts pushes to the probe that a worker confirmed and
 // that are not there, doubled those that are there and nobody started.
-func Audit(ctx context.Context, c Client, accounts []Account) (lost, doubled int64, err error) {
-	values := make([]float32, (sharedRow+1)*probeElems)
+func Audit(ctx context.Context, c Client, p Plan, accounts []Account) (lost, doubled int64, err error) {
+	values := make([]float32, (p.sharedRow()+1)*probeElems)
 	for probe := range numProbes {
 		if err := c.Pull(ctx, probeName(probe), values); err != nil {
 			return 0, 0, fmt.Errorf("training: audit: %w", err)
@@ -67,7 +67,8 @@ func Audit(ctx context.Context, c Client, accounts []Account) (lost, doubled int
 
 // auditProbe judges one probe, row by row.
 func auditProbe(probe int, values []float32, accounts []Account) (lost, doubled int64) {
-	var confirmed, started [sharedRow + 1]int64
+	sharedRow := len(values)/probeElems - 1
+	confirmed, started := make([]int64, sharedRow+1), make([]int64, sharedRow+1)
 	for _, a := range accounts {
 		confirmed[a.Slot], started[a.Slot] = a.Confirmed[probe], a.Started[probe]
 		confirmed[sharedRow] += a.Confirmed[probe]
