@@ -48,7 +48,13 @@ func (r Report) WriteJSON(path string) error {
 	if err := r.validate(); err != nil {
 		return err
 	}
-	content, err := json.MarshalIndent(r.toJSON(), "", "  ")
+	return WriteObject(path, r.toJSON())
+}
+
+// WriteObject writes any value to the file path as indented JSON, in the way of
+// WriteJSON. The error names the path, or says why the value cannot be encoded.
+func WriteObject(path string, v any) error {
+	content, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("report: encode: %w", err)
 	}
