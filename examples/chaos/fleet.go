@@ -85,7 +85,7 @@ func newFleet(s settings, plan training.Plan, folder, secret, director string, o
 	}
 	home := role{
 		Kind: roleController, Name: controllerNode, Secret: secret, Listen: addr, Plan: plan, MinServers: s.NumServers,
-		Bolt: filepath.Join(folder, "store.elasticps.db"), EtcdRoot: "chaos-" + secret + "/",
+		Bolt: filepath.Join(folder, "store.elasticps.db"), EtcdRoot: etcdRoot(folder),
 	}
 	if s.Etcd != "" {
 		if f.store, err = newLink(s.Etcd); err != nil {
@@ -107,6 +107,9 @@ func newFleet(s settings, plan training.Plan, folder, secret, director string, o
 	}
 	return f, nil
 }
+
+// etcdRoot is what the etcd keys of a job begin with: the name of its folder is its own.
+func etcdRoot(folder string) string { return "elasticps-" + filepath.Base(folder) + "/" }
 
 func (f *fleet) addServer(name, secret, home string) error {
 	r := role{Kind: roleServer, Name: name, Secret: secret}

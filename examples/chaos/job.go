@@ -17,6 +17,7 @@ import (
 	"github.com/elasticps/elasticps/examples/internal/mnist"
 	"github.com/elasticps/elasticps/examples/internal/training"
 	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/shard/store/etcdstore"
 )
 
 const (
@@ -24,6 +25,7 @@ const (
 	healTimeout   = 60 * time.Second // after a fault has ended
 	finishTimeout = 60 * time.Second // for the steps that are under way, and the judgement
 	tellAfter     = 5 * time.Second  // of waiting for health
+	sweepTimeout  = 10 * time.Second
 	statusTimeout = 2 * time.Second
 )
 
@@ -318,6 +320,24 @@ func (j *job) judge(ctx context.Context, o *outcome) (err error) {
 	return err
 }
 
+// sweep deletes what the job has left in etcd.
+func (j *job) sweep() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), sweepTimeout)
+	defer cancel()
+	kv, err := etcdstore.Open(ctx, etcdstore.Config{Endpoints: []string{j.Etcd}, Root: etcdRoot(j.folder), Timeout: etcdTimeout})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, kv.Close()) }()
+	entries, err := kv.List(ctx, "")
+	for _, e := range entries {
+		if _, err := kv.CompareAndSwap(ctx, e.Key, e.Revision, nil); err != nil {
+			return fmt.Errorf("chaos: delete key %q: %w", e.Key, err)
+		}
+	}
+	return err
+}
+
 // close ends everything.
 func (j *job) close() error {
 	var errs []error
@@ -336,6 +356,9 @@ func (j *job) close() error {
 	}
 	if j.node != nil {
 		errs = append(errs, j.node.Close())
+	}
+	if j.fleet != nil && j.Etcd != "" {
+		errs = append(errs, j.sweep())
 	}
 	if j.folder != "" {
 		errs = append(errs, os.RemoveAll(j.folder))
