@@ -3,6 +3,7 @@ module github.com/elasticps/elasticps
 go 1.25.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/ergo-services/ergo v1.999.224
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/minio/minio-go/v7 v7.3.0

@@ -238,8 +238,8 @@ func (r *replica) forward(h *wire.Header, values []float32) {
 func (r *replica) retain(m retain) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.copy.State != shard.Serving && r.copy.State != shard.Following {
-		return
+	if (r.copy.State != shard.Serving && r.copy.State != shard.Following) || r.gathering > 0 {
+		return // it comes again
 	}
 	for _, f := range r.streams {
 		if f.queued[ofUpdate] >= updateQueue || f.p.full(r) {

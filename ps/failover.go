@@ -35,7 +35,11 @@ type Failover struct {
 	Server shard.ServerID
 	// Shards of the server that a follower has taken over, and those that had none.
 	Promoted, Lost int
-	Started        time.Duration // since the start of the coordinator
+	// Refilled counts those without a follower that were filled from a checkpoint, and
+	// LostPushes the pushes that are known to have been applied to them since.
+	Refilled   int
+	LostPushes uint64
+	Started    time.Duration // since the start of the coordinator
 	// Took is the time from the news until each promoted shard had its new owner.
 	Took time.Duration
 	// Sure means that the server was known to be dead; otherwise the new owners have
@@ -104,11 +108,11 @@ func (c *Coordinator) suspect(id shard.ServerID) {
 }
 
 // fail replaces a server for the shards that it has lost: it is another run of it that
-// has come back. The caller holds c.mu.
-func (c *Coordinator) fail(id shard.ServerID, lost map[shard.ID]bool) {
+// has come back, and what it holds it has brought with it. The caller holds c.mu.
+func (c *Coordinator) fail(id shard.ServerID, lost, held map[shard.ID]bool) {
 	shards := map[shard.ID]bool{}
 	for _, r := range c.places.all() {
-		if s := r.Assignment.Shard; lost[s] || r.Followers.Has(id) {
+		if s := r.Assignment.Shard; lost[s] || (r.Followers.Has(id) && !held[s]) {
 			shards[s] = true
 		}
 	}
@@ -138,23 +142,37 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, only map[shard.ID]b
 				return
 			}
 			promoted := c.promote(r.Assignment.Shard, id, sure)
+			lost, refilled := uint64(0), false
+			if !promoted && sure {
+				lost, refilled = c.refill(r.Assignment.Shard, id)
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			if promoted {
+			switch {
+			case promoted:
 				f.Promoted++
-				f.Took = time.Since(began)
-			} else {
-				f.Lost++
+			case refilled:
+				f.Refilled++
+				f.LostPushes += lost
+			default:
+				if !c.places.record(r.Assignment.Shard).Recoverable() { // by the end of its move
+					f.Lost++
+				}
+				return
 			}
+			f.Took = time.Since(began)
 		})
 	}
 	tasks.Wait()
-	if f.Promoted+f.Lost == 0 {
+	if f.Promoted+f.Refilled+f.Lost == 0 {
 		return
 	}
-	c.log.Warn("failover", "server", id, "promoted", f.Promoted, "lost", f.Lost, "took", f.Took, "sure", sure)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if n := len(c.failovers); f.Promoted+f.Refilled == 0 && n > 0 && c.failovers[n-1].Server == id && c.failovers[n-1].Lost == f.Lost {
+		return // as before: nothing can be done yet
+	}
+	c.log.Warn("failover", "server", id, "promoted", f.Promoted, "refilled", f.Refilled, "lost", f.Lost, "lost_pushes", f.LostPushes, "took", f.Took, "sure", sure)
 	c.failovers = append(c.failovers, f)
 	c.failovers = c.failovers[max(0, len(c.failovers)-keptFailovers):]
 }
@@ -162,7 +180,7 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, only map[shard.ID]b
 var errSettled = errors.New("ps: nothing to be done")
 
 // promote gives a shard of a server that is gone to a follower, and returns when that
-// serves. It reports false if there is none.
+// serves; if that has lost its copy, to the next one. It reports false if there is none.
 func (c *Coordinator) promote(id shard.ID, from shard.ServerID, sure bool) bool {
 	for c.ctx.Err() == nil {
 		var before shard.Record
@@ -181,8 +199,12 @@ func (c *Coordinator) promote(id shard.ID, from shard.ServerID, sure bool) bool 
 		cancel()
 		switch {
 		case err == nil:
-			c.clean(before, to)
-			return c.appoint(id, sure)
+			c.clean(before)
+			if err = c.appoint(id, sure); !errors.Is(err, shard.ErrRefused) {
+				return err == nil
+			}
+			from = to
+			continue
 		case errors.Is(err, errSettled):
 			return before.Assignment.Owner != from
 		case errors.Is(err, shard.ErrRecord):
@@ -218,13 +240,14 @@ func (c *Coordinator) reread(id shard.ID, cause error) {
 	}
 }
 
-// appoint has the owner of the record serve. It returns when that does, or cannot.
-func (c *Coordinator) appoint(id shard.ID, sure bool) bool {
+// appoint has the owner of the record serve. It returns when that does, or cannot: the
+// error wraps shard.ErrRefused if the owner has no copy that could serve.
+func (c *Coordinator) appoint(id shard.ID, sure bool) error {
 	for c.ctx.Err() == nil {
 		r := c.places.record(id)
 		a := r.Assignment
 		if r.Pending != nil || !c.isUp(a.Owner) {
-			return false // somebody else's, or the next failover's
+			return errSettled // somebody else's, or the next failover's
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
 		e := shard.Effect{Kind: shard.EffectActivate, Shard: id, Server: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
@@ -232,7 +255,7 @@ func (c *Coordinator) appoint(id shard.ID, sure bool) bool {
 		cancel()
 		switch {
 		case err == nil:
-			return true
+			return nil
 		case errors.Is(err, shard.ErrRefused):
 			c.log.Error("promoted follower refuses", "shard", id, "server", a.Owner, "err", err)
 			c.mu.Lock()
@@ -240,36 +263,39 @@ func (c *Coordinator) appoint(id shard.ID, sure bool) bool {
 				s.lost[id] = true
 			}
 			c.mu.Unlock()
-			return false
+			return err
 		}
 		sleep(c.ctx, retryPause)
 	}
-	return false
+	return c.ctx.Err()
 }
 
-// clean has the parties of a move that a promotion has ended drop what they have, as far
-// as they can be asked; those that cannot will be when they register.
-func (c *Coordinator) clean(before shard.Record, owner shard.ServerID) {
-	p := before.Pending
-	if p == nil {
+// clean has the parties of a move that a promotion has ended drop what they have.
+func (c *Coordinator) clean(before shard.Record) {
+	if p := before.Pending; p != nil {
+		c.free(before.Assignment.Shard, p.From)
+		c.free(before.Assignment.Shard, p.To)
+	}
+}
+
+// free has a server that neither owns nor follows a shard drop what it has of it, beside
+// the caller, as far as it can be asked; if it cannot, it will be when it registers.
+func (c *Coordinator) free(id shard.ID, server shard.ServerID) {
+	r := c.places.record(id)
+	a := r.Assignment
+	if server == a.Owner || r.Followers.Has(server) || !c.isUp(server) {
 		return
 	}
-	a := c.places.record(before.Assignment.Shard).Assignment
-	for _, id := range []shard.ServerID{p.From, p.To} {
-		if id == owner || !c.isUp(id) {
-			continue
-		}
-		e := shard.Effect{Shard: a.Shard, Server: id, Peer: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
-		c.running.Go(func() {
-			ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
-			defer cancel()
-			for _, e.Kind = range []shard.EffectKind{shard.EffectDiscard, shard.EffectDepose} {
-				if _, err := c.command(ctx, e, c.cfg.StepTimeout, false); err == nil {
-					return
-				}
+	e := shard.Effect{Shard: id, Server: server, Peer: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
+	c.running.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
+		defer cancel()
+		for _, e.Kind = range []shard.EffectKind{shard.EffectDiscard, shard.EffectDepose} {
+			if _, err := c.command(ctx, e, c.cfg.StepTimeout, false); err == nil {
+				return
 			}
-		})
-	}
+		}
+	})
 }
 
 // drop takes a follower that an owner has lost from the set, beside the caller, who holds
@@ -299,7 +325,8 @@ func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID) {
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
 		err := c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
-			if a := cur.Assignment; a.Owner != was.Assignment.Owner || a.Epoch != was.Assignment.Epoch {
+			isNew := cur.Followers.Has(follower) && !was.Followers.Has(follower) // the owner was not asked
+			if a := cur.Assignment; a.Owner != was.Assignment.Owner || a.Epoch != was.Assignment.Epoch || isNew {
 				return cur, errSettled
 			}
 			return cur.Drop(follower), nil
@@ -313,6 +340,7 @@ func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID) {
 				c.log.Info("follower is dropped", "shard", id, "follower", follower)
 			}
 			c.tell(id)
+			c.free(id, follower)
 			return
 		}
 		c.reread(id, err)
@@ -352,8 +380,8 @@ func (c *Coordinator) repair() {
 	c.unsettled = false
 	records := c.places.all()
 	for _, r := range records {
-		if owner := r.Assignment.Owner; owner != "" && !c.up(owner) && r.Followers.Len() > 0 {
-			c.suspect(owner) // a follower may be up by now
+		if owner := r.Assignment.Owner; owner != "" && !c.up(owner) && (r.Followers.Len() > 0 || c.cfg.Checkpoints.Storage != nil) {
+			c.suspect(owner) // a follower may be up by now, or a server to be filled
 			c.unsettled = true
 		}
 	}
@@ -387,5 +415,5 @@ func (c *Coordinator) up(id shard.ServerID) bool { s := c.servers[id]; return s 
 
 // String sums the failover up in a line.
 func (f Failover) String() string {
-	return fmt.Sprintf("server %q: %d shards promoted in %v, %d lost", f.Server, f.Promoted, f.Took.Round(time.Millisecond), f.Lost)
+	return fmt.Sprintf("server %q: %d shards promoted and %d refilled in %v, %d lost", f.Server, f.Promoted, f.Refilled, f.Took.Round(time.Millisecond), f.Lost)
 }

@@ -104,8 +104,13 @@ func (f *followerStream) await(ctx context.Context, event <-chan struct{}) error
 // behind. With Join, nothing is acknowledged from then on that it does not have.
 func (s *Server) follow(ctx context.Context, r *replica, order shard.Effect, to serverInfo, rate int64) error {
 	r.mu.Lock()
-	f := r.stream(to.ID)
+	for r.isQuiet() && r.waitRoom(ctx) { // whoever gets the shard next would not wait for the lease of the owner before
+	}
+	f, early := r.stream(to.ID), r.isQuiet()
 	r.mu.Unlock()
+	if early {
+		return context.Cause(ctx)
+	}
 	if f != nil && f.attempt == order.Attempt {
 		return f.await(ctx, f.caught) // asked again; the answer was lost
 	}

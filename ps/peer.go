@@ -294,10 +294,10 @@ func (p *peer) receive() {
 
 // renew takes note of a promise. What has waited for it is answered.
 func (p *peer) renew(until int64) {
-	lapsed := !p.leased()
 	p.heard.Store(since())
-	p.lease.Store(until)
-	if !lapsed || !p.leased() {
+	// In this order: whoever has found the former lease over is answered here.
+	former := p.lease.Swap(until)
+	if since() < former || !p.leased() {
 		return
 	}
 	for _, f := range p.all() {

@@ -206,6 +206,9 @@ func (r *replica) receiveState(h *wire.Header, payload []byte) error {
 	}
 	r.windows, r.applied = windows, binary.LittleEndian.Uint64(p.state)
 	r.changes = binary.LittleEndian.Uint64(p.state[8:])
+	for b := range r.blocks {
+		r.blocks[b].seen = r.changes // at the latest
+	}
 	p.state, p.stated = nil, true
 	r.become(next)
 	return nil

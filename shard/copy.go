@@ -183,7 +183,8 @@ func (c Copy) Step(e Effect) (Copy, error) {
 		// noted so that late orders of it are refused.
 		return Copy{Attempt: e.Attempt, Ended: true}, nil
 	}
-	if c.Ended && !newer {
+	// A follower that was demoted or has changed its owner may be let go all the same.
+	if c.Ended && !newer && (e.Kind != EffectDiscard || c.State != CaughtUp) {
 		if state, ok := endedIn(e.Kind); ok && state == c.State && (state == Absent || e.Epoch == c.Epoch) {
 			return c, nil
 		}

@@ -150,18 +150,30 @@ func (r Record) Drop(follower ServerID) Record {
 
 // Promote returns the record in which a follower owns the shard at the next epoch,
 // and a pending move is over. The former owner needs the follower's confirmation for
-// each acknowledgement and does not get it any more. A server that does not follow
-// gives an error that wraps ErrRecord.
+// each acknowledgement and does not get it any more. The other followers stay: they
+// have every acknowledged update, and should the new owner be dead too, one of them is
+// next. A server that does not follow gives an error that wraps ErrRecord.
 func (r Record) Promote(follower ServerID) (Record, error) {
 	a := r.Assignment
 	if !r.Followers.Has(follower) {
 		return r, fmt.Errorf("%w: shard %d: server %.64q is none of the followers %v", ErrRecord, a.Shard, follower, r.Followers)
 	}
 	a.Owner, a.Epoch, a.Attempt = follower, a.Epoch+1, a.Attempt+1
-	// Others may be a few updates ahead of the new owner, or behind: they are filled anew.
-	return r.withFollowers(Followers{}, a, nil), nil
+	return r.withFollowers(r.Followers.Without(follower), a, nil), nil
 }
 
 // Recoverable says whether another server than the owner may have the shard's state: a
 // follower, or the other side of a move that is under way.
 func (r Record) Recoverable() bool { return r.Pending != nil || r.Followers.Len() > 0 }
+
+// Refill returns the record in which another server owns the shard, at the next epoch,
+// after it has been filled from a checkpoint: the state is lost. A record that has
+// followers or a pending move gives an error that wraps ErrRecord: the state may not be.
+func (r Record) Refill(to ServerID) (Record, error) {
+	a := r.Assignment
+	if r.Recoverable() {
+		return r, fmt.Errorf("%w: shard %d has followers %v, or a pending move", ErrRecord, a.Shard, r.Followers)
+	}
+	a.Owner, a.Epoch, a.Attempt = to, a.Epoch+1, a.Attempt+1
+	return r.withFollowers(Followers{}, a, nil), nil
+}

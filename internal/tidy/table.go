@@ -15,6 +15,7 @@ var levels = []row{
 	{"internal/tidy", 0},
 	{"internal/wire", 1},
 	{"internal/stream", 1},
+	{"internal/sim", 3},
 	{"actor", 2},
 	{"topology", 2},
 	{"shard", 2},
@@ -64,6 +65,7 @@ type module struct {
 // modules is every module this one may use. The most specific row counts.
 var modules = []module{
 	{path: "github.com/NVIDIA/go-nvml", dirs: []string{"device/nvml"}},
+	{path: "github.com/anishathalye/porcupine", tests: true},
 	{path: "github.com/ergo-services/ergo", dirs: []string{"actor"}},
 	{path: "github.com/go-zookeeper/zk", dirs: []string{"shard/store/zkstore"}},
 	{path: "github.com/minio/minio-go/v7", dirs: []string{"ps/checkpoint/s3store"}},
@@ -84,6 +86,7 @@ var modules = []module{
 // single files of packages that have a shell as well.
 var pure = []string{
 	"internal/kernel",
+	"internal/sim",
 	"shard",
 	"topology",
 	"elastic/decision.go",

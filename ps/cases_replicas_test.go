@@ -1,0 +1,158 @@
+package ps_test
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// Followers when more than one thing goes wrong, and what is left of them afterwards.
+
+// records are those of the shards in the store.
+func (c *cluster) records() (records []shard.Record) {
+	c.t.Helper()
+	entries, err := c.store.List(c.ctx, "")
+	require.NoError(c.t, err)
+	for _, e := range entries {
+		if r, err := shard.DecodeRecord(e.Value); err == nil && r.Assignment.Epoch > 0 {
+			records = append(records, r)
+		}
+	}
+	slices.SortFunc(records, func(a, b shard.Record) int { return cmp.Compare(a.Assignment.Shard, b.Assignment.Shard) })
+	return records
+}
+
+// sets are the numbers of the sets of followers, one per shard.
+func (c *cluster) sets() (sets []uint64) {
+	c.t.Helper()
+	for _, r := range c.records() {
+		sets = append(sets, r.Set)
+	}
+	return sets
+}
+
+// TestCoordinatorRestartKeepsFollowers: servers that come back to a new coordinator with
+// their copies follow on; nothing is copied again.
+func TestCoordinatorRestartKeepsFollowers(t *testing.T) {
+	settled(t)
+	c := newCluster(t, layersJob(1, 3, 100))
+	for _, id := range []shard.ServerID{"s1", "s2", "s3"} {
+		c.server(id)
+	}
+	c.placed()
+	c.protected()
+	tr := c.traffic("l0", 100, c.worker("w"))
+	tr.goesOn()
+	before := c.sets()
+	require.Len(t, before, 3)
+	require.NoError(t, c.coord.Close())
+	c.startCoordinator()
+	for _, id := range []shard.ServerID{"s1", "s2", "s3"} {
+		eventually(t, "server is back", func() bool { return c.isUp(id) })
+	}
+	require.Never(t, func() bool { return c.status().Exposed > 0 }, 1500*time.Millisecond, 5*time.Millisecond)
+	require.Equal(t, before, c.sets(), "no follower was dropped")
+	tr.goesOn()
+	tr.exact()
+	require.Empty(t, c.status().Failovers)
+}
+
+// TestT1OwnerAndFollowerTogether: the owner dies while one of its two followers hangs,
+// which nobody has noticed: the other one has every acknowledged push, and takes over.
+func TestT1OwnerAndFollowerTogether(t *testing.T) {
+	settled(t)
+	c := newCluster(t, layersJob(2, 1, 100))
+	servers := map[shard.ServerID]*process{}
+	for _, id := range []shard.ServerID{"s1", "s2", "s3"} {
+		servers[id] = c.process("server", string(id))
+	}
+	c.placed()
+	c.protected()
+	tr := c.traffic("l0", 100, c.worker("w1"), c.worker("w2"))
+	tr.goesOn()
+	owner := c.owner(0)
+	hung := shard.ServerID("s1") // the first that is asked
+	if owner == hung {
+		hung = "s2"
+	}
+	servers[hung].signal(syscall.SIGSTOP)
+	servers[owner].kill()
+	began := time.Now()
+	tr.goesOn()
+	t.Log("pushes go on after", time.Since(began), c.status().Failovers)
+	tr.exact()
+	require.NotContains(t, []shard.ServerID{owner, hung}, c.owner(0))
+}
+
+// TestDroppedFollowerHoldsNothing: a follower that is replaced while it lives frees its
+// copy, also one that owned the shard before.
+func TestDroppedFollowerHoldsNothing(t *testing.T) {
+	settled(t)
+	c := newCluster(t, layersJob(1, 1, 100))
+	servers := map[shard.ServerID]*ps.Server{}
+	for _, id := range []shard.ServerID{"s1", "s2"} {
+		servers[id] = c.server(id)
+	}
+	c.placed()
+	c.protected()
+	former, owner := c.owner(0), shard.ServerID("s1")
+	if former == owner {
+		owner = "s2"
+	}
+	require.Equal(t, shard.KindSwitch, c.move(0, owner).Kind)
+	c.protected()
+	require.Equal(t, 1, c.follows(former))
+	c.server("s3")
+	require.NoError(t, c.admin.Drain(c.ctx, former, true))
+	eventually(t, "s3 follows instead", func() bool { return c.follows("s3") == 1 && c.follows(former) == 0 })
+	c.holdsNothing(former)
+}
+
+// holdsNothing waits until a server has given all memory back.
+func (c *cluster) holdsNothing(id shard.ServerID) {
+	c.t.Helper()
+	eventually(c.t, "the copies on "+string(id)+" are gone", func() bool {
+		for _, s := range c.status().Servers {
+			if s.ID == id {
+				load, err := c.admin.Load(c.ctx, s)
+				return err == nil && load.StateBytes == 0
+			}
+		}
+		return false
+	})
+}
+
+// TestPromotionKeepsTheOtherFollower: of two followers one takes over, and the other one
+// follows it without being filled anew: it has the same state.
+func TestPromotionKeepsTheOtherFollower(t *testing.T) {
+	settled(t)
+	c := newCluster(t, layersJob(2, 1, 100))
+	servers := map[shard.ServerID]*process{}
+	for _, id := range []shard.ServerID{"s1", "s2", "s3"} {
+		servers[id] = c.process("server", string(id))
+	}
+	c.placed()
+	c.protected()
+	w := c.worker("w")
+	require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1))) // both have it, and nothing more comes
+	before := c.sets()
+	var once sync.Once
+	servers[c.owner(0)].kill()
+	eventually(t, "a follower has taken over", func() bool {
+		once.Do(func() { _ = w.Push(c.ctx, "l0", vector(100, -1)) })
+		return len(c.status().Failovers) == 1
+	})
+	c.protected()
+	require.Equal(t, before[0]+1, c.sets()[0], "the other one has followed on, without being copied anew")
+	got := make([]float32, 100)
+	require.NoError(t, w.Pull(c.ctx, "l0", got))
+	require.Equal(t, vector(100, 2), got)
+}
