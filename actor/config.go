@@ -38,6 +38,9 @@ type Config struct {
 	// Listen is the host:port that other nodes dial; port 0 takes a free one. An
 	// address that is not loopback needs TLS or AllowInsecure. Zero: "127.0.0.1:0".
 	Listen string
+	// Advertise is the host:port that other nodes dial instead of Listen, for a node behind
+	// address translation or a proxy. Zero: Listen, with the real port.
+	Advertise string
 	// AllowInsecure permits a Listen address that is not loopback without TLS. The
 	// peers still authenticate each other with Secret, but whoever can change
 	// packets on the way can change messages.
@@ -125,6 +128,7 @@ func (c Config) validate() error {
 	}
 	add(validateName("node", c.Name, nodeNameBytes))
 	add(c.validateListen())
+	add(c.validateAdvertise())
 	add(c.validateTLS())
 	addf(c.Secret != "" && len(c.Secret) < minSecretBytes, "Secret has %d bytes, want at least %d", len(c.Secret), minSecretBytes)
 	addf(c.Heartbeat < time.Millisecond, "Heartbeat is %v, want at least 1ms", c.Heartbeat)
@@ -162,6 +166,26 @@ func (c Config) validateListen() error {
 		return fmt.Errorf("actor: Listen address %q is not loopback: set TLS, or AllowInsecure to go without", c.Listen)
 	}
 	return nil
+}
+
+// validateAdvertise wants a port that can be dialled: peers that the node has dialled
+// learn no more of the address.
+func (c Config) validateAdvertise() error {
+	if c.Advertise == "" {
+		return nil
+	}
+	err := validateAddress(c.Advertise)
+	if err == nil && advertisedPort(c.Advertise) == 0 {
+		err = fmt.Errorf("actor: Advertise address %q: want a port other than 0", c.Advertise)
+	}
+	return err
+}
+
+// advertisedPort is the port of an address that is valid.
+func advertisedPort(addr string) uint16 {
+	_, text, _ := net.SplitHostPort(addr)
+	port, _ := net.LookupPort("tcp", text)
+	return uint16(port)
 }
 
 func (c Config) validateTLS() error {

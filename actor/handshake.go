@@ -106,6 +106,9 @@ var errNoHello = errors.New("the other side closed the connection before the han
 
 func (w *network) identity() identity {
 	id := identity{version: w.version, incarnation: w.n.incarnation, port: w.port, name: w.n.name}
+	if addr := w.n.cfg.Advertise; addr != "" {
+		id.port = advertisedPort(addr)
+	}
 	_, _ = rand.Read(id.nonce[:]) // never fails, by its contract
 	return id
 }

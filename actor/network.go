@@ -368,8 +368,14 @@ func (c *conn) goodbye() {
 	}
 }
 
-// Addr returns the host:port that the node listens on, with the real port.
-func (n *Node) Addr() string { return net.JoinHostPort(n.net.host, fmt.Sprint(n.net.port)) }
+// Addr returns the host:port that other nodes dial: Config.Advertise, or what the node
+// listens on, with the real port.
+func (n *Node) Addr() string {
+	if n.cfg.Advertise != "" {
+		return n.cfg.Advertise
+	}
+	return net.JoinHostPort(n.net.host, fmt.Sprint(n.net.port))
+}
 
 // Peer is a connected node.
 type Peer struct {

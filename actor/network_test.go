@@ -15,8 +15,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,6 +103,49 @@ func TestDialWhenNeeded(t *testing.T) {
 	_, err = wrong.Call(within(t, time.Second), Ref{Node: "d", Name: "x"}, "x")
 	require.ErrorIs(t, err, ErrNodeDown)
 	require.ErrorContains(t, err, "there is b instead of d")
+}
+
+// A node that advertises an address is dialled there by whoever it has met, whichever of
+// the two dialled first.
+func TestAdvertise(t *testing.T) {
+	front, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	a, b := startNode(t, Config{Name: "a"}), startNode(t, Config{Name: "b", Advertise: front.Addr().String()})
+	require.Equal(t, front.Addr().String(), b.Addr())
+	behind := net.JoinHostPort(b.net.host, strconv.Itoa(int(b.net.port)))
+	var passed atomic.Int64
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			nc, err := front.Accept()
+			if err != nil {
+				return
+			}
+			passed.Add(1)
+			inner, err := net.Dial("tcp", behind)
+			if err != nil {
+				_ = nc.Close()
+				continue
+			}
+			serving.Go(func() { _, _ = io.Copy(inner, nc); _ = inner.Close() })
+			serving.Go(func() { _, _ = io.Copy(nc, inner); _ = nc.Close() })
+		}
+	})
+	t.Cleanup(serving.Wait)
+	t.Cleanup(func() { _ = a.Close() })
+	t.Cleanup(func() { _ = front.Close() })
+	ref := spawn(t, b, "echo", echo)
+	_, err = b.Connect(within(t, 5*time.Second), a.Addr())
+	require.NoError(t, err)
+	require.Zero(t, passed.Load())
+	for range 2 {
+		n := passed.Load()
+		a.livePeer("b").fail(errTest)
+		require.Eventually(t, func() bool {
+			got, err := a.Call(within(t, time.Second), ref, "x")
+			return err == nil && got == "x" && passed.Load() > n
+		}, 5*time.Second, time.Millisecond)
+	}
 }
 
 func TestNothingAnswers(t *testing.T) {
@@ -246,6 +291,10 @@ func TestConfigFaults(t *testing.T) {
 	_, err = Start(context.Background(), Config{TLS: &tls.Config{InsecureSkipVerify: true}})
 	for _, part := range []string{"no certificate", "neither ClientCAs nor RootCAs", "InsecureSkipVerify"} {
 		require.ErrorContains(t, err, part)
+	}
+	for _, advertised := range []string{"nonsense", "127.0.0.1:nonsense", "127.0.0.1:0"} {
+		_, err = Start(context.Background(), Config{Advertise: advertised})
+		require.ErrorContains(t, err, advertised)
 	}
 	for _, listen := range []string{"nonsense", "127.0.0.1:nonsense", "192.0.2.1:0"} {
 		_, err = Start(context.Background(), Config{Listen: listen, AllowInsecure: true})

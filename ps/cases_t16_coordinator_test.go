@@ -223,3 +223,38 @@ func (f *farm) run(haltAt shard.EffectKind) *process {
 	p.expect("ready")
 	return p
 }
+
+// TestCoordinatorThatSleptForgetsNobody stops the coordinator until everybody has given
+// its connections up. When it goes on it finds that all are silent, because it was.
+func TestCoordinatorThatSleptForgetsNobody(t *testing.T) {
+	settled(t)
+	c := newFarm(t)
+	c.role.Job = tinyJob(ps.BSP, layer("a", 10))
+	home := c.run(0)
+	c.server("s1")
+	n := c.node("w")
+	w, o := c.workerOn(n, "w"), c.client("o")
+	step := func() {
+		t.Helper()
+		require.NoError(t, w.Push(c.ctx, "a", vector(10, -1)))
+		require.NoError(t, o.Push(c.ctx, "a", vector(10, -1)))
+		require.NoError(t, w.Tick(c.ctx))
+	}
+	step()
+	joined := c.status().Workers
+	home.signal(syscall.SIGSTOP)
+	eventually(t, "the connection is given up", func() bool { return len(n.Peers()) == 0 })
+	home.signal(syscall.SIGCONT)
+	eventually(t, "the server is up", func() bool { return c.isUp("s1") })
+	for range 100 {
+		step()
+	}
+	st := c.status()
+	require.Len(t, st.Workers, len(joined))
+	for i, was := range joined {
+		require.Equal(t, was.Incarnation, st.Workers[i].Incarnation)
+	}
+	got := make([]float32, 10)
+	require.NoError(t, w.Pull(c.ctx, "a", got))
+	require.Equal(t, vector(10, 202), got)
+}

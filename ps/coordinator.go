@@ -367,6 +367,8 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 		if m.err != nil {
 			c.log.Warn("placement failed, will be tried again", "err", m.err)
 		}
+	case checked:
+		c.checked(ctx, m)
 	case reconcileNow:
 		c.reconcile(ctx)
 		ctx.SendAfter(reconcileInterval, reconcileNow{})

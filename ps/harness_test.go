@@ -36,7 +36,7 @@ func (c *cluster) serverWith(id shard.ServerID, change func(*ps.ServerConfig)) *
 // workerOn starts a worker on a node that it shares with others.
 func (c *cluster) workerOn(n *actor.Node, name string) *ps.Worker {
 	c.t.Helper()
-	w, err := ps.StartWorker(c.ctx, ps.ClientConfig{Node: n, Name: name, Coordinator: c.coord.Ref(), Logger: c.log})
+	w, err := ps.StartWorker(c.ctx, ps.ClientConfig{Node: n, Name: name, Coordinator: c.ref(), Logger: c.log})
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() { _ = w.Close() })
 	return w

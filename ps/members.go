@@ -269,12 +269,41 @@ func (c *Coordinator) leave(inc uint64) {
 	c.release(c.clocks.leave(inc))
 }
 
+// checked says whether a participant answers whose connection was lost.
+type checked struct {
+	incarnation uint64
+	alive       bool
+}
+
+// verify asks a participant whether it lives, beside the actor: a lost connection does
+// not say which side was away, and if it was this one, for a moment, nobody is gone.
+func (c *Coordinator) verify(inc uint64, ref actor.Ref) {
+	c.running.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
+		defer cancel()
+		_, err := c.cfg.Node.Call(ctx, ref, aliveRequest{})
+		_ = c.cfg.Node.Cast(c.ctx, c.ref, checked{inc, err == nil}) // fails only when closed
+	})
+}
+
+// checked watches a participant again that lives, and forgets one that does not.
+func (c *Coordinator) checked(ctx *actor.Context, m checked) {
+	p := c.members[m.incarnation]
+	switch {
+	case p == nil: // it has left meanwhile
+	case m.alive:
+		_ = ctx.Monitor(p.ref) // a failure shows as another Down
+	default:
+		c.log.Warn("worker is gone", "worker", p.name, "incarnation", m.incarnation)
+		c.leave(m.incarnation)
+	}
+}
+
 // down takes note that a process or its node is gone.
 func (c *Coordinator) down(ref actor.Ref) {
 	for _, inc := range slices.Sorted(maps.Keys(c.members)) {
-		if p := c.members[inc]; p.ref == ref {
-			c.log.Warn("worker is gone", "worker", p.name, "incarnation", inc)
-			c.leave(inc)
+		if c.members[inc].ref == ref {
+			c.verify(inc, ref)
 		}
 	}
 	c.mu.Lock()

@@ -186,6 +186,8 @@ func (a *clientActor) Receive(ctx *actor.Context, msg any) error {
 	switch m := msg.(type) {
 	case routesChanged:
 		c.routes.learn(m)
+	case aliveRequest:
+		ctx.Reply(done{})
 	case reportNow:
 		if inc := c.incarnation.Load(); inc != 0 {
 			_ = ctx.Node().TryCast(c.coordinator.current(), workerReport{Incarnation: inc, Load: c.stats.load()}) // the next one follows

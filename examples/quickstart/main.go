@@ -6,8 +6,9 @@
 // Four workers push gradients to one parameter server, whose simulated device cannot
 // carry that. The controller measures it and adds servers; shards move to them while
 // the workers push. In the last epochs one worker with large batches is enough, the
-// load falls, and the servers go again. The table at the end says what became of
-// every push. -help lists the flags.
+// load falls, and the servers go again. In the middle one server is killed, and the
+// followers of its shards take its place. The table at the end says what became of every
+// push. -help lists the flags.
 package main
 
 import (
@@ -64,13 +65,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	defer node.Close()
 	fmt.Fprintf(stdout, "MNIST, %d images, %d workers on one node; %s\n", train.Len(), *numWorkers, o.Device(*numWorkers))
+	c := crash{node: node, out: stdout}
 	result, err := training.Run(ctx, training.RunConfig{
 		Node: node, Options: o, Train: train, Test: test, Out: stdout, Began: began,
-		Servers: func(coordinator actor.Ref) (training.Provider, error) { return servers(node, coordinator, o), nil },
-		Workers: func(ctx context.Context, refs training.Refs, _ func() training.Progress) error {
-			return workers(ctx, node, refs, *numWorkers, train)
+		Attach: func(w io.Writer) { c.out = w },
+		Servers: func(coordinator actor.Ref) (training.Provider, error) {
+			c.provider = servers(node, coordinator, o)
+			return c.provider, nil
+		},
+		Workers: func(ctx context.Context, refs training.Refs, progress func() training.Progress) error {
+			crashed := c.begin(ctx, refs.Coordinator, progress)
+			return errors.Join(workers(ctx, node, refs, *numWorkers, train), crashed())
 		},
 	})
+	result.ServersKilled, result.TakenOver, result.Recovery = c.killed, c.takenOver, c.recovery
 	return training.Finish(stdout, o, result, err)
 }
 

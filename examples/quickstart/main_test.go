@@ -52,10 +52,13 @@ func TestSmoke(t *testing.T) {
 		Migrations []struct {
 			FreezeMS float64 `json:"freeze_ms"`
 		} `json:"migrations"`
-		Acknowledged int64  `json:"pushes_acknowledged"`
-		Applied      int64  `json:"pushes_applied"`
-		Lost         *int64 `json:"lost"`
-		Doubled      *int64 `json:"doubled"`
+		Killed       int     `json:"servers_killed"`
+		TakenOver    int     `json:"shards_taken_over"`
+		RecoveryMS   float64 `json:"recovery_ms"`
+		Acknowledged int64   `json:"pushes_acknowledged"`
+		Applied      int64   `json:"pushes_applied"`
+		Lost         *int64  `json:"lost"`
+		Doubled      *int64  `json:"doubled"`
 	}
 	require.NoError(t, json.Unmarshal(content, &result))
 	require.Greater(t, result.Accuracy, 0.8)
@@ -67,6 +70,9 @@ func TestSmoke(t *testing.T) {
 	require.EqualValues(t, 304*17, result.Acknowledged)
 	require.Zero(t, *result.Lost)
 	require.Zero(t, *result.Doubled)
+	require.Equal(t, 1, result.Killed)
+	require.Positive(t, result.TakenOver)
+	require.Positive(t, result.RecoveryMS)
 }
 
 // signalWriter tells when a text was written.

@@ -15,6 +15,9 @@ type jsonReport struct {
 	WallSeconds        float64           `json:"wall_seconds"`
 	Servers            []jsonServerCount `json:"servers"`
 	Migrations         []jsonMigration   `json:"migrations"`
+	ServersKilled      int               `json:"servers_killed"`
+	TakenOver          int               `json:"shards_taken_over"`
+	RecoveryMS         float64           `json:"recovery_ms"`
 	PushesAcknowledged int64             `json:"pushes_acknowledged"`
 	PushesApplied      int64             `json:"pushes_applied"`
 	Lost               int64             `json:"lost"`
@@ -37,8 +40,8 @@ type jsonMigration struct {
 
 // WriteJSON writes the report to the file path as one JSON object. The keys are
 // test_accuracy, wall_seconds, servers (seconds, count), migrations (shard,
-// from, to, bytes, freeze_ms, total_ms), pushes_acknowledged, pushes_applied,
-// lost and doubled; the lists are never null. Seconds and milliseconds are
+// from, to, bytes, freeze_ms, total_ms), servers_killed, shards_taken_over, recovery_ms,
+// pushes_acknowledged, pushes_applied, lost and doubled; the lists are never null. Seconds and milliseconds are
 // rounded to three digits.
 //
 // A reader sees the old file or the whole new one, never a part. Only a path
@@ -48,7 +51,13 @@ func (r Report) WriteJSON(path string) error {
 	if err := r.validate(); err != nil {
 		return err
 	}
-	content, err := json.MarshalIndent(r.toJSON(), "", "  ")
+	return WriteObject(path, r.toJSON())
+}
+
+// WriteObject writes any value to the file path as indented JSON, in the way of
+// WriteJSON. The error names the path, or says why the value cannot be encoded.
+func WriteObject(path string, v any) error {
+	content, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("report: encode: %w", err)
 	}
@@ -90,6 +99,9 @@ func (r Report) toJSON() jsonReport {
 		WallSeconds:        inUnits(r.Wall, time.Second),
 		Servers:            make([]jsonServerCount, 0, len(r.Servers)),
 		Migrations:         make([]jsonMigration, 0, len(r.Migrations)),
+		ServersKilled:      r.ServersKilled,
+		TakenOver:          r.TakenOver,
+		RecoveryMS:         inUnits(r.Recovery, time.Millisecond),
 		PushesAcknowledged: r.PushesAcknowledged,
 		PushesApplied:      r.PushesApplied,
 		Lost:               r.Lost,

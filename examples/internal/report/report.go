@@ -40,6 +40,13 @@ type Report struct {
 	// Migrations lists the moves of shards, in order of their commit.
 	Migrations []Migration
 
+	// ServersKilled counts the servers that were ended without any warning, TakenOver
+	// their shards that a follower took over.
+	ServersKilled, TakenOver int
+	// Recovery is the longest time from the end of such a server until every layer could
+	// be read again.
+	Recovery time.Duration
+
 	// PushesSent counts the pushes that workers started, retries not counted.
 	PushesSent int64
 	// PushesAcknowledged counts those that a server confirmed to the worker.
@@ -63,6 +70,9 @@ func (r Report) validate() error {
 		value int64
 	}{
 		{"wall time in ns", r.Wall.Nanoseconds()},
+		{"servers killed", int64(r.ServersKilled)},
+		{"shards taken over", int64(r.TakenOver)},
+		{"recovery in ns", r.Recovery.Nanoseconds()},
 		{"pushes sent", r.PushesSent},
 		{"pushes acknowledged", r.PushesAcknowledged},
 		{"pushes applied", r.PushesApplied},

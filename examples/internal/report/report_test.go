@@ -30,6 +30,9 @@ func sample() Report {
 			{Shard: 1, From: "ps-0", To: "ps-1", Bytes: 802816, Freeze: 1234567 * time.Nanosecond, Total: 310 * time.Millisecond},
 			{Shard: 12, From: "ps-1", To: "ps-0", Bytes: 40, Freeze: 300 * time.Microsecond, Total: 12 * time.Millisecond},
 		},
+		ServersKilled:      1,
+		TakenOver:          7,
+		Recovery:           81 * time.Millisecond,
 		PushesSent:         2345,
 		PushesAcknowledged: 2344,
 		PushesApplied:      2345,
@@ -75,7 +78,7 @@ func TestJSONHasExactlyTheKeys(t *testing.T) {
 	var object map[string]any
 	require.NoError(t, json.Unmarshal(content, &object))
 	require.ElementsMatch(t, []string{
-		"test_accuracy", "wall_seconds", "servers", "migrations",
+		"test_accuracy", "wall_seconds", "servers", "migrations", "servers_killed", "shards_taken_over", "recovery_ms",
 		"pushes_acknowledged", "pushes_applied", "lost", "doubled",
 	}, keys(object))
 	require.ElementsMatch(t, []string{"seconds", "count"}, keys(object["servers"].([]any)[0].(map[string]any)))

@@ -31,6 +31,11 @@ func (r Report) writeSummary(text *bytes.Buffer) {
 	columns := rightAligned(text)
 	fmt.Fprintf(columns, "test accuracy\t%.2f %%\t\n", r.TestAccuracy*100)
 	fmt.Fprintf(columns, "wall time\t%.1f s\t\n", r.Wall.Seconds())
+	if r.ServersKilled > 0 {
+		fmt.Fprintf(columns, "servers killed\t%d\t\n", r.ServersKilled)
+		fmt.Fprintf(columns, "shards taken over\t%d\t\n", r.TakenOver)
+		fmt.Fprintf(columns, "recovery\t%.0f ms\t\n", r.Recovery.Seconds()*1000)
+	}
 	fmt.Fprintf(columns, "pushes sent\t%s\t\n", grouped(r.PushesSent))
 	fmt.Fprintf(columns, "pushes acknowledged\t%s\t\n", grouped(r.PushesAcknowledged))
 	fmt.Fprintf(columns, "pushes applied\t%s\t\n", grouped(r.PushesApplied))

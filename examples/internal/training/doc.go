@@ -29,7 +29,7 @@
 // # Errors and limits
 //
 // Errors start with "training:" and name the worker, layer or bound. At most
-// MaxWorkers workers join during the life of a job, replacements included.
+// MaxWorkers workers, or Plan.Slots, join during the life of a job, replacements included.
 //
 // # References
 //

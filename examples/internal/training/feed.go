@@ -120,6 +120,14 @@ func (f *Feed) Accounts() []Account {
 	return slices.Clone(f.ledger.accounts)
 }
 
+// Finish lets the training end early: the steps that were handed out are done, and no
+// other ones.
+func (f *Feed) Finish() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ledger.finish()
+}
+
 // Close ends the feed. It waits at most two seconds.
 func (f *Feed) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)

@@ -39,6 +39,7 @@ const noStep = -1
 type ledger struct {
 	plan      Plan
 	sampler   *mnist.Sampler
+	steps     int   // to be done
 	next      int   // the first step that was never handed out
 	returned  []int // steps of workers that are gone
 	accounts  []Account
@@ -54,12 +55,16 @@ func newLedger(p Plan) (*ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ledger{plan: p, sampler: s}, nil
+	steps := s.NumSteps()
+	if p.MaxSteps > 0 {
+		steps = min(steps, p.MaxSteps)
+	}
+	return &ledger{plan: p, sampler: s, steps: steps}, nil
 }
 
 func (l *ledger) join(name string) (slot int, err error) {
-	if len(l.accounts) >= MaxWorkers {
-		return 0, fmt.Errorf("training: worker %q is refused: %d workers have joined, at most %d", name, len(l.accounts), MaxWorkers)
+	if most := l.plan.slots(); len(l.accounts) >= most {
+		return 0, fmt.Errorf("training: worker %q is refused: %d workers have joined, at most %d", name, len(l.accounts), most)
 	}
 	slot = len(l.accounts)
 	l.accounts = append(l.accounts, Account{Slot: slot, Name: name})
@@ -92,9 +97,9 @@ func (l *ledger) confirm(m nextRequest) {
 // assign finds work for a worker.
 func (l *ledger) assign(slot int) (int, verdict) {
 	switch {
-	case l.confirmed >= l.sampler.NumSteps() || l.gone[slot]:
+	case l.confirmed >= l.steps || l.gone[slot]:
 		return noStep, stop
-	case len(l.returned) == 0 && l.next >= l.sampler.NumSteps():
+	case len(l.returned) == 0 && l.next >= l.steps:
 		return noStep, wait // for the others: one may die
 	}
 	step := l.next
@@ -132,10 +137,13 @@ func (l *ledger) leave(slot int) {
 	}
 }
 
+// finish hands out no step that was not handed out before.
+func (l *ledger) finish() { l.steps = l.next }
+
 func (l *ledger) progress() Progress {
-	done := l.confirmed >= l.sampler.NumSteps()
+	done := l.confirmed >= l.steps
 	p := Progress{
-		Step: l.confirmed, Steps: l.sampler.NumSteps(), Epochs: l.sampler.NumEpochs(), Loss: l.loss,
+		Step: l.confirmed, Steps: l.steps, Epochs: l.sampler.NumEpochs(), Loss: l.loss,
 		Samples: l.samples, Done: done,
 	}
 	p.Epoch = min(l.sampler.Epoch(l.confirmed)+1, p.Epochs)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/elasticps/elasticps/ps"
 )
 
 func newTestLedger(t *testing.T, phases ...Phase) *ledger {
@@ -121,6 +123,41 @@ func TestTooManyWorkers(t *testing.T) {
 	require.ErrorContains(t, err, `"one-more" is refused: 16 workers have joined, at most 16`)
 }
 
+// A training that is ended early does what was handed out, also to workers that die.
+func TestFinishEarly(t *testing.T) {
+	l := newTestLedger(t, Phase{Epochs: 3, BatchSize: 10})
+	joined(t, l, 2)
+	first, _ := l.assign(0)
+	_, _ = l.assign(1)
+	l.finish()
+	_, v := finish(l, 1)
+	require.Equal(t, wait, v)
+	require.False(t, l.progress().Done)
+	l.leave(0)
+	step, v := l.assign(1)
+	require.Equal(t, train, v)
+	require.Equal(t, first, step)
+	_, v = finish(l, 1)
+	require.Equal(t, stop, v)
+	require.Equal(t, 2, l.progress().Steps)
+	require.True(t, l.progress().Done)
+}
+
+func TestPlanOfSoManySteps(t *testing.T) {
+	l, err := newLedger(Plan{Phases: []Phase{{Epochs: 3, BatchSize: 10}}, NumImages: 20, MaxSteps: 1, Slots: 1})
+	require.NoError(t, err)
+	joined(t, l, 1)
+	_, err = l.join("one-more")
+	require.ErrorContains(t, err, "1 workers have joined, at most 1")
+	_, v := l.assign(0)
+	require.Equal(t, train, v)
+	_, v = finish(l, 0)
+	require.Equal(t, stop, v)
+	_, err = newLedger(Plan{Phases: []Phase{{Epochs: 1, BatchSize: 1}}, NumImages: 1, MaxSteps: -1, Slots: 5000})
+	require.ErrorContains(t, err, "slots is 5000, want 0 to 4096")
+	require.ErrorContains(t, err, "most steps is -1, want 0 or more")
+}
+
 func TestPlanFaults(t *testing.T) {
 	_, err := newLedger(Plan{NumImages: 10, Phases: []Phase{{Epochs: 0, BatchSize: 1}, {Epochs: 1, BatchSize: 1, Workers: 17}}})
 	require.ErrorContains(t, err, "number of epochs of phase 0 is 0")
@@ -144,8 +181,8 @@ func TestAuditFindsWhatIsMissingAndWhatIsTooMuch(t *testing.T) {
 		"both":                      {3, 4, 8, 2, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			values := make([]float32, (sharedRow+1)*probeElems)
-			for row, v := range map[int]float32{0: tc.row0, 1: tc.row1, sharedRow: tc.shared} {
+			values := make([]float32, (MaxWorkers+1)*probeElems)
+			for row, v := range map[int]float32{0: tc.row0, 1: tc.row1, MaxWorkers: tc.shared} {
 				for i := range probeElems {
 					values[row*probeElems+i] = v
 				}
@@ -155,7 +192,7 @@ func TestAuditFindsWhatIsMissingAndWhatIsTooMuch(t *testing.T) {
 			require.Equal(t, tc.doubled, doubled, "doubled")
 		})
 	}
-	values := slices.Repeat([]float32{0}, (sharedRow+1)*probeElems)
+	values := slices.Repeat([]float32{0}, (MaxWorkers+1)*probeElems)
 	values[5*probeElems+7] = 1
 	lost, doubled := auditProbe(0, values, nil)
 	require.Zero(t, lost)
@@ -163,7 +200,7 @@ func TestAuditFindsWhatIsMissingAndWhatIsTooMuch(t *testing.T) {
 }
 
 func TestJobHasAProbeUnderSGD(t *testing.T) {
-	job, err := Plan{LearningRate: 0.001}.Job()
+	job, err := Plan{Optimizer: ps.Adam(0.001)}.Job()
 	require.NoError(t, err)
 	require.NoError(t, job.Model.Validate())
 	require.Len(t, job.Optimizers, numProbes)

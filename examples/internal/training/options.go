@@ -9,11 +9,12 @@ import (
 	"github.com/elasticps/elasticps/device"
 	"github.com/elasticps/elasticps/elastic"
 	"github.com/elasticps/elasticps/examples/internal/report"
+	"github.com/elasticps/elasticps/ps"
 )
 
 // defaultBytesPerSecond is the bandwidth of the simulated device of one server. Four
 // workers offer several times as much on any machine that trains in reasonable time.
-const defaultBytesPerSecond = 45e6
+const defaultBytesPerSecond = 80e6
 
 // Options are the settings that both examples have as flags.
 type Options struct {
@@ -81,7 +82,7 @@ func (o Options) Plan(numImages int) Plan {
 	if o.NumImages > 0 {
 		numImages = min(numImages, o.NumImages)
 	}
-	p := Plan{LearningRate: o.LearningRate, Seed: o.Seed, NumImages: numImages}
+	p := Plan{Optimizer: ps.Adam(o.LearningRate), Seed: o.Seed, NumImages: numImages}
 	p.Phases = append(p.Phases, Phase{Epochs: o.Epochs, BatchSize: min(o.BatchSize, numImages)})
 	if o.LastEpochs != 0 {
 		p.Phases = append(p.Phases, Phase{Epochs: o.LastEpochs, BatchSize: min(o.LastBatch, numImages), Workers: 1})
@@ -108,6 +109,6 @@ func (o Options) Sim(name string) device.SimConfig {
 func (o Options) Device(numWorkers int) string {
 	perStep := float64(stepBytes()) / 1e6
 	return fmt.Sprintf("each server is bound to a simulated device whose link carries %g MB/s; a step moves %.2f MB "+
-		"through it, so one server is good for %.0f steps/s, which %d workers exceed",
+		"through it (and as much again where shards have followers), so one server is good for %.0f steps/s, which %d workers exceed",
 		o.MegabytesPerSecond, perStep, o.MegabytesPerSecond/perStep, numWorkers)
 }

@@ -1,6 +1,7 @@
 package training
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -10,10 +11,11 @@ import (
 )
 
 const (
-	// MaxWorkers is how many workers may join during the life of a job.
+	// MaxWorkers is how many workers may join during the life of a job, unless its Plan
+	// says otherwise.
 	MaxWorkers = 16
-	// sharedRow is the row of a probe to which every worker pushes.
-	sharedRow = MaxWorkers
+	// maxSlots bounds Plan.Slots: a probe has a row for each.
+	maxSlots = 4096
 
 	numProbes  = 12  // one for each piece of the largest layer
 	probeElems = 128 // columns of a probe
@@ -32,11 +34,19 @@ type Phase struct {
 // Plan says what is trained. It travels to the workers; all of them, and the
 // controller, need the same data.
 type Plan struct {
-	Phases       []Phase
-	LearningRate float64 // of Adam
-	Seed         uint64
-	NumImages    int // the first so many of the training set are used, at least 1
+	Phases    []Phase
+	Optimizer ps.Optimizer // of the model
+	Seed      uint64
+	NumImages int // the first so many of the training set are used, at least 1
+	MaxSteps  int // after so many steps all is done; 0: after all epochs
+	Slots     int // workers that may join, replacements included, at most 4096; 0: MaxWorkers
 }
+
+// slots is how many workers may join.
+func (p Plan) slots() int { return cmp.Or(p.Slots, MaxWorkers) }
+
+// sharedRow is the row of a probe to which every worker pushes, behind those of the slots.
+func (p Plan) sharedRow() int { return p.slots() }
 
 // defaultPhases train in four epochs with four asynchronous workers, and average the
 // noise away in five more with large batches, for which one worker is enough.
@@ -48,10 +58,16 @@ func defaultPhases() []Phase {
 func (p Plan) sampler() (*mnist.Sampler, error) {
 	phases := make([]mnist.Phase, len(p.Phases))
 	var faults []error
+	if p.Slots < 0 || p.Slots > maxSlots {
+		faults = append(faults, fmt.Errorf("training: slots is %d, want 0 to %d", p.Slots, maxSlots))
+	}
+	if p.MaxSteps < 0 {
+		faults = append(faults, fmt.Errorf("training: most steps is %d, want 0 or more", p.MaxSteps))
+	}
 	for i, phase := range p.Phases {
 		phases[i] = mnist.Phase{Epochs: phase.Epochs, BatchSize: phase.BatchSize}
-		if phase.Workers < 0 || phase.Workers > MaxWorkers {
-			faults = append(faults, fmt.Errorf("training: workers of phase %d is %d, want 0 to %d", i, phase.Workers, MaxWorkers))
+		if phase.Workers < 0 || phase.Workers > p.slots() {
+			faults = append(faults, fmt.Errorf("training: workers of phase %d is %d, want 0 to %d", i, phase.Workers, p.slots()))
 		}
 	}
 	s, err := mnist.NewSampler(p.NumImages, phases, p.Seed)
@@ -72,7 +88,7 @@ func (p Plan) workersAt(epoch int) int {
 		}
 		epoch -= phase.Epochs
 	}
-	return MaxWorkers
+	return p.slots()
 }
 
 // Job describes the model, the probe and their optimizers to the servers. Updates
@@ -83,7 +99,7 @@ func (p Plan) Job() (ps.Job, error) {
 		return ps.Job{}, err
 	}
 	job := ps.Job{
-		Name: "mnist", Optimizer: ps.Adam(p.LearningRate), Optimizers: map[string]ps.Optimizer{}, MaxShardBytes: maxShardBytes,
+		Name: "mnist", Optimizer: p.Optimizer, Optimizers: map[string]ps.Optimizer{}, MaxShardBytes: maxShardBytes,
 	}
 	for i, l := range mlp.Layers() {
 		layer := shard.Layer{Name: l.Name, Shape: l.Shape}
@@ -93,7 +109,7 @@ func (p Plan) Job() (ps.Job, error) {
 		job.Model.Layers = append(job.Model.Layers, layer)
 	}
 	for i := range numProbes {
-		job.Model.Layers = append(job.Model.Layers, shard.Layer{Name: probeName(i), Shape: []int{sharedRow + 1, probeElems}})
+		job.Model.Layers = append(job.Model.Layers, shard.Layer{Name: probeName(i), Shape: []int{p.sharedRow() + 1, probeElems}})
 		job.Optimizers[probeName(i)] = ps.SGD(1)
 	}
 	return job, nil

@@ -2,6 +2,7 @@ package training
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -15,6 +16,8 @@ type Client interface {
 	Assign(ctx context.Context, layer string, values []float32) error
 	// Pull fills dst with the parameters of a layer.
 	Pull(ctx context.Context, layer string, dst []float32) error
+	// PullRows fills dst with rows of a layer, from the first on.
+	PullRows(ctx context.Context, layer string, first int, dst []float32) error
 }
 
 var _ Client = (*ps.Client)(nil)
@@ -50,14 +53,18 @@ func Accuracy(ctx context.Context, c Client, train, test *mnist.Set) (float64, e
 	return mlp.Accuracy(params, test)
 }
 
-// Audit compares the probe in the parameters with the accounts of the workers, who
-// must have finished. lost counts pushes to the probe that a worker confirmed and
-// that are not there, doubled those that are there and nobody started.
-func Audit(ctx context.Context, c Client, accounts []Account) (lost, doubled int64, err error) {
-	values := make([]float32, (sharedRow+1)*probeElems)
+// Audit compares the probe of a plan in the parameters with the accounts of the workers,
+// who must have finished. lost counts pushes to the probe that a worker confirmed and
+// that are not there, doubled those that are there and nobody started. Rows that are lost
+// with their shard (ps.ErrShardLost) count as empty.
+func Audit(ctx context.Context, c Client, p Plan, accounts []Account) (lost, doubled int64, err error) {
 	for probe := range numProbes {
-		if err := c.Pull(ctx, probeName(probe), values); err != nil {
-			return 0, 0, fmt.Errorf("training: audit: %w", err)
+		values := make([]float32, (p.sharedRow()+1)*probeElems)
+		for row := range p.sharedRow() + 1 {
+			err := c.PullRows(ctx, probeName(probe), row, values[row*probeElems:(row+1)*probeElems])
+			if err != nil && !errors.Is(err, ps.ErrShardLost) {
+				return 0, 0, fmt.Errorf("training: audit: %w", err)
+			}
 		}
 		l, d := auditProbe(probe, values, accounts)
 		lost, doubled = lost+l, doubled+d
@@ -67,7 +74,8 @@ func Audit(ctx context.Context, c Client, accounts []Account) (lost, doubled int
 
 // auditProbe judges one probe, row by row.
 func auditProbe(probe int, values []float32, accounts []Account) (lost, doubled int64) {
-	var confirmed, started [sharedRow + 1]int64
+	sharedRow := len(values)/probeElems - 1
+	confirmed, started := make([]int64, sharedRow+1), make([]int64, sharedRow+1)
 	for _, a := range accounts {
 		confirmed[a.Slot], started[a.Slot] = a.Confirmed[probe], a.Started[probe]
 		confirmed[sharedRow] += a.Confirmed[probe]

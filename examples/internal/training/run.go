@@ -60,6 +60,7 @@ type RunConfig struct {
 // run is the controlling side while it runs.
 type run struct {
 	cfg      RunConfig
+	plan     Plan
 	progress *report.Progress
 	coord    *ps.Coordinator
 	admin    *ps.Admin
@@ -90,6 +91,7 @@ func Run(ctx context.Context, cfg RunConfig) (result report.Report, err error) {
 
 func (r *run) start(ctx context.Context) error {
 	plan := r.cfg.Options.Plan(r.cfg.Train.Len())
+	r.plan = plan
 	job, err := plan.Job()
 	if err != nil {
 		return err
@@ -199,7 +201,7 @@ func (r *run) result(ctx context.Context) (out report.Report, err error) {
 		return out, err
 	}
 	accounts := r.feed.Accounts()
-	if out.Lost, out.Doubled, err = Audit(ctx, r.client, accounts); err != nil {
+	if out.Lost, out.Doubled, err = Audit(ctx, r.client, r.plan, accounts); err != nil {
 		return out, err
 	}
 	if out.PushesApplied, err = applied(ctx, r.admin); err != nil {

@@ -33,14 +33,16 @@ type WorkerConfig struct {
 
 // worker trains.
 type worker struct {
-	cfg     WorkerConfig
-	slot    int
-	client  *ps.Worker
-	sampler *mnist.Sampler
-	mlp     *mnist.MLP
-	params  mnist.Params
-	parts   []part
-	one     []float32 // what a step adds to the probe, negated: a gradient
+	cfg  WorkerConfig
+	slot int
+	// sharedRow is the row of a probe that is everybody's.
+	sharedRow int
+	client    *ps.Worker
+	sampler   *mnist.Sampler
+	mlp       *mnist.MLP
+	params    mnist.Params
+	parts     []part
+	one       []float32 // what a step adds to the probe, negated: a gradient
 }
 
 // part is a piece of the model that lies on one server.
@@ -96,7 +98,7 @@ func (w *worker) join(ctx context.Context, alive actor.Ref) error {
 	if !ok {
 		return fmt.Errorf("the feed answered with a %T", answer)
 	}
-	w.slot = joined.Slot
+	w.slot, w.sharedRow = joined.Slot, joined.Plan.sharedRow()
 	if n := w.cfg.Train.Len(); n < joined.Plan.NumImages {
 		return fmt.Errorf("the training set has %d images, the job needs %d", n, joined.Plan.NumImages)
 	}
@@ -205,7 +207,7 @@ func (w *worker) step(ctx context.Context, step int) (samples int, loss float32,
 		return 0, 0, err
 	}
 	probe := probeName(probeOf(step))
-	for _, row := range []int{w.slot, sharedRow} {
+	for _, row := range []int{w.slot, w.sharedRow} {
 		if err := w.client.PushRows(ctx, probe, row, w.one); err != nil {
 			return 0, 0, err
 		}
