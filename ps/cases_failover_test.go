@@ -283,3 +283,31 @@ func TestT1KillServerWithoutReplica(t *testing.T) {
 	tr.goesOn()
 	tr.exact()
 }
+
+// TestRemoveServerThatFollows: its followers are made elsewhere first, and nothing of them
+// is left on it.
+func TestRemoveServerThatFollows(t *testing.T) {
+	everywhere(t, func(t *testing.T, options ...option) {
+		c := newCluster(t, layersJob(1, 6, 100), options...)
+		leaving := c.server("s1")
+		c.server("s2")
+		c.server("s3")
+		c.placed()
+		c.spread("s1", "s2", "s3")
+		c.protected()
+		tr := c.traffic("l0", 100, c.worker("w"))
+		require.NoError(t, c.admin.Drain(c.ctx, "s1", true))
+		for _, a := range c.status().Map.Assignments {
+			if a.Owner == "s1" {
+				c.move(a.Shard, "s2")
+			}
+		}
+		require.NoError(t, c.admin.Remove(c.ctx, "s1"))
+		st := c.status()
+		require.Zero(t, st.Exposed)
+		require.Len(t, st.Servers, 2)
+		tr.goesOn()
+		eventually(t, "nothing is left on it", func() bool { return ps.StateBytes(leaving) == 0 })
+		tr.exact()
+	})
+}

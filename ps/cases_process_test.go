@@ -21,6 +21,7 @@ import (
 
 	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
 	"github.com/elasticps/elasticps/shard/store/boltstore"
 )
@@ -37,6 +38,8 @@ type role struct {
 	Secret string
 	Home   string // node of the coordinator
 	Addr   string // its address; that to listen on for the coordinator itself
+
+	Checkpoints string // folder, of a server
 
 	// coordinator
 	Job    ps.Job
@@ -191,7 +194,11 @@ func (r role) run() error {
 	coordinator := actor.Ref{Node: r.Home, Name: ps.CoordinatorProcess}
 	switch r.Kind {
 	case "server":
-		if _, err := ps.StartServer(ctx, ps.ServerConfig{Node: n, ID: shard.ServerID(r.Name), Coordinator: coordinator}); err != nil {
+		cfg := ps.ServerConfig{Node: n, ID: shard.ServerID(r.Name), Coordinator: coordinator}
+		if r.Checkpoints != "" {
+			cfg.Checkpoints = checkpoint.Folder(r.Checkpoints)
+		}
+		if _, err := ps.StartServer(ctx, cfg); err != nil {
 			return err
 		}
 	case "worker":
@@ -260,5 +267,8 @@ func (r role) obey(w *ps.Worker) error {
 // process starts a server or worker in a process of its own.
 func (c *cluster) process(kind, name string) *process {
 	c.t.Helper()
-	return role{Kind: kind, Name: name, Secret: c.secret, Home: c.home.Name(), Addr: c.home.Addr()}.start(c.t)
+	folder, _ := c.checkpoints.(checkpoint.Folder)
+	return role{
+		Kind: kind, Name: name, Secret: c.secret, Home: c.home.Name(), Addr: c.home.Addr(), Checkpoints: string(folder),
+	}.start(c.t)
 }

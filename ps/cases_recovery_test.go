@@ -24,7 +24,9 @@ func tinyJob(mode ps.Mode, layers ...shard.Layer) ps.Job {
 // to that server works.
 func TestRestartedTargetIsNotTakenForLossLater(t *testing.T) {
 	s := &steps{}
-	c := newCluster(t, tinyJob(ps.ASP, layer("a", 10)), s.install)
+	job := tinyJob(ps.ASP, layer("a", 10))
+	job.Replicas = ps.NoReplicas
+	c := newCluster(t, job, s.install)
 	c.server("s1")
 	w := c.worker("w")
 	require.NoError(t, w.Push(c.ctx, "a", vector(10, -1)))

@@ -16,6 +16,7 @@ type clocks struct {
 	mode    Consistency
 	members map[uint64]member // by incarnation
 	held    bool              // nobody is released
+	cut     bool              // nor until a checkpoint has been taken
 	next    uint32            // clock of the next member when there is none, never goes back
 }
 
@@ -96,7 +97,7 @@ func (c *clocks) tick(incarnation uint64, clock uint32) ([]uint64, error) {
 // release lets go everybody who may, lowest incarnation first.
 func (c *clocks) release() []uint64 {
 	var released []uint64
-	for !c.held {
+	for !c.held && !c.cut {
 		finished := c.finished()
 		moved := false
 		for _, inc := range slices.Sorted(maps.Keys(c.members)) {
@@ -114,6 +115,21 @@ func (c *clocks) release() []uint64 {
 		}
 	}
 	return released
+}
+
+// barrier returns the clock that begins next, and whether every member has finished the
+// ones before.
+func (c *clocks) barrier() (clock uint32, all bool) {
+	if len(c.members) == 0 {
+		return c.next, true
+	}
+	clock = c.finished()
+	for _, m := range c.members {
+		if !m.waiting || m.clock+1 != clock {
+			return clock, false
+		}
+	}
+	return clock, true
 }
 
 // finished is the number of clocks that every member has finished.

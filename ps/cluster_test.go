@@ -12,6 +12,7 @@ import (
 
 	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
 	"github.com/elasticps/elasticps/shard/store"
 )
@@ -27,6 +28,8 @@ type cluster struct {
 	home   *actor.Node // of the coordinator
 	store  store.Store
 	cfg    ps.CoordinatorConfig
+
+	checkpoints checkpoint.Storage // of the servers
 
 	suspicion time.Duration                                    // of all nodes; 0: the default
 	remote    *actor.Ref                                       // the coordinator, when it is another process
@@ -102,7 +105,7 @@ func (c *cluster) nodeFor(name string) *actor.Node {
 }
 
 func (c *cluster) server(id shard.ServerID) *ps.Server {
-	cfg := ps.ServerConfig{Node: c.nodeFor(string(id)), ID: id, Coordinator: c.ref(), Logger: c.log}
+	cfg := ps.ServerConfig{Node: c.nodeFor(string(id)), ID: id, Coordinator: c.ref(), Logger: c.log, Checkpoints: c.checkpoints}
 	if c.shared != nil {
 		cfg.Listen = ps.ListenNone
 	}

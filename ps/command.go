@@ -72,7 +72,7 @@ func (s *Server) answer(req *actor.Request, m command) {
 	reply := commandReply{}
 	if r := s.replica(key.shard); r != nil {
 		r.mu.Lock()
-		reply.Bytes = r.stateBytes()
+		reply.Bytes, reply.Applied = r.stateBytes(), r.applied
 		r.mu.Unlock()
 	}
 	req.Reply(reply)
@@ -99,7 +99,8 @@ func (s *Server) execute(ctx context.Context, m command) error {
 	}
 	switch m.Kind {
 	case commandHost:
-		return r.host(order)
+		_, err := s.fill(ctx, r, order, m.From)
+		return err
 	case commandOwns:
 		return r.owns(order)
 	case commandEvict:
@@ -129,22 +130,6 @@ func (s *Server) copyOf(id shard.ID) (*replica, error) {
 		s.replicas[id] = r
 	}
 	return r, nil
-}
-
-// host creates a shard with its first values.
-func (r *replica) host(order shard.Effect) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case r.copy.MayAcknowledge(order.Epoch):
-		return nil
-	case r.copy.State != shard.Absent || r.copy.Attempt != 0: // late: it has been moved since
-		return fmt.Errorf("%w: host of shard %d at epoch %d: the copy is %v at epoch %d", shard.ErrRefused, order.Shard, order.Epoch, r.copy.State, r.copy.Epoch)
-	}
-	r.allocate()
-	r.initialize()
-	r.become(shard.ServeFirst(shard.Assignment{Shard: order.Shard, Epoch: order.Epoch, Attempt: order.Attempt}))
-	return nil
 }
 
 // owns refuses unless this copy is the owner's.

@@ -29,6 +29,9 @@ type CoordinatorConfig struct {
 	// RepairBytesPerSecond bounds the pace at which a shard is copied to a new
 	// follower, each of them. Zero: 256 MiB per second.
 	RepairBytesPerSecond int64
+	// Checkpoints says where checkpoints go, when they are taken, and what a new job is
+	// restored from.
+	Checkpoints CheckpointConfig
 	// StepTimeout bounds each step of a move but the copying. Zero: 5 s.
 	StepTimeout time.Duration
 	// CopyTimeout bounds the copying of a shard. Zero: 5 min.
@@ -42,6 +45,7 @@ type CoordinatorConfig struct {
 
 func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
 	c.Job = c.Job.withDefaults()
+	c.Checkpoints = c.Checkpoints.withDefaults()
 	if c.MaxMoves == 0 {
 		c.MaxMoves = 4
 	}
@@ -71,6 +75,7 @@ func (c CoordinatorConfig) validate() error {
 	if c.MaxMoves < 0 || c.StepTimeout < 0 || c.CopyTimeout < 0 {
 		errs = append(errs, fmt.Errorf("ps: MaxMoves %d, StepTimeout %v and CopyTimeout %v, must be at least 0", c.MaxMoves, c.StepTimeout, c.CopyTimeout))
 	}
+	errs = append(errs, c.Checkpoints.validate())
 	if c.MaxRepairs < 0 || c.RepairBytesPerSecond < 0 {
 		errs = append(errs, fmt.Errorf("ps: MaxRepairs %d and RepairBytesPerSecond %d, must be at least 0", c.MaxRepairs, c.RepairBytesPerSecond))
 	}
@@ -118,6 +123,9 @@ type Coordinator struct {
 	limit   uint64                  // incarnations below are reserved in the store
 	placing bool
 	claims  map[shard.ID]shard.ServerID // shards created before their record was written
+	barrier chan<- uint32               // a checkpoint that waits for the end of a clock
+
+	checks checkpoints
 
 	mu      sync.Mutex // guards what moves share with the actor
 	servers map[shard.ServerID]*serverState
@@ -129,8 +137,10 @@ type Coordinator struct {
 	failing   map[shard.ServerID]bool     // failovers under way
 	telling   map[shard.ID]bool           // owners that are told about their followers
 	rests     map[shard.ID]time.Time      // until when a shard rests that could not get a follower
-	unfit     map[shard.ID]shard.ServerID // the server that could not be that follower
 	failovers []Failover                  // the last keptFailovers
+	hopeless  bool                        // there is no checkpoint that a lost shard could be filled from
+	applied   map[shard.ID]uint64         // pushes to shards without followers, as last reported
+	unfit     map[shard.ID]shard.ServerID // the server that could not be that follower
 }
 
 // participant is a worker or observer.
@@ -172,7 +182,7 @@ func StartCoordinator(ctx context.Context, cfg CoordinatorConfig) (*Coordinator,
 		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{}, heard: map[shard.ServerID]bool{},
 		claims:  map[shard.ID]shard.ServerID{},
 		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{},
-		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, rests: map[shard.ID]time.Time{}, unfit: map[shard.ID]shard.ServerID{},
+		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	if err := c.load(ctx); err != nil {
@@ -213,9 +223,10 @@ func (c *Coordinator) load(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.expect(ctx); err != nil {
+	if err := errors.Join(c.expect(ctx), c.restoring(ctx)); err != nil {
 		return err
 	}
+	c.checks.began = c.started
 	var err error
 	c.next, c.limit, err = c.places.reserve(ctx)
 	return err
@@ -286,6 +297,13 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 		answer(ctx, c.remove(m.Server), done{})
 	case moveRequest:
 		c.move(ctx.Request(), m)
+	case checkpointRequest:
+		c.checkpoint(ctx.Request(), m)
+	case barrierRequest:
+		c.barrier, c.clocks.cut = m.at, true
+	case barrierOver:
+		c.barrier, c.clocks.cut = nil, false
+		c.release(c.clocks.release())
 	case routesChanged:
 		for _, p := range c.members {
 			_ = ctx.TryCast(p.ref, m) // without it the worker is redirected
@@ -304,6 +322,7 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 	case actor.Down:
 		c.down(m.Ref)
 	}
+	c.atBarrier()
 	return nil
 }
 
@@ -366,7 +385,8 @@ func (c *Coordinator) routes(m routesRequest) routesReply {
 		r.Owners = append(r.Owners, n)
 		r.Epochs = append(r.Epochs, uint64(a.Epoch))
 		// While a move is under way another server may have the shard.
-		if s := c.servers[a.Owner]; s != nil && s.lost[a.Shard] && !c.places.record(a.Shard).Recoverable() {
+		hope := c.cfg.Checkpoints.Storage != nil && !c.hopeless
+		if s := c.servers[a.Owner]; s != nil && s.lost[a.Shard] && !hope && !c.places.record(a.Shard).Recoverable() {
 			r.Lost = append(r.Lost, uint32(max(m.First, 0)+i))
 		}
 	}

@@ -7,7 +7,8 @@
 // A [Job] is a model, an optimizer and a consistency mode. Its layers are cut into
 // shards (package shard); a shard is a row of blocks of [BlockElems] parameters. A
 // shard has one owner at a time, at an epoch that grows with each change. A push is
-// identified by the worker's incarnation, the shard and a sequence number.
+// identified by the worker's incarnation, the shard and a sequence number. A follower is a
+// server that has a copy of a shard a few messages behind its owner.
 //
 // # Smallest use
 //
@@ -28,6 +29,19 @@
 // the epoch, and a server that is not the owner at that epoch refuses and says who
 // is. A worker's pull sees its own acknowledged pushes (under BSP from the next
 // clock on). A move that fails leaves the shard where it was.
+//
+// With followers (Job.Replicas, one by default) a push is acknowledged when owner and
+// followers have it, and a pull returns only what they have. When a server dies, one of its
+// followers takes over, with every acknowledged push, at once if the death is known, and
+// within about a second if the server merely does not answer; the workers notice nothing but
+// the pause. One that was taken for dead and comes back acknowledges nothing and serves no
+// read. Missing followers are made again in the background. Without followers, a dead
+// server's shards go back to the last checkpoint, and [Failover] says what was lost.
+//
+// A checkpoint (CheckpointConfig, [Admin.Checkpoint]) has each shard at one instant; under
+// BSP all shards at the end of the same clock, which a worker that does not tick holds up. A
+// job whose store is new can be filled from one, on any number of servers. Package
+// ps/checkpoint reads and exports them.
 //
 // Under ASP and SSP a push is applied when it arrives. Under BSP the pushes of one
 // clock are summed in the order of their arrival and applied as one optimizer step
@@ -57,8 +71,11 @@
 // A worker has at most shard.WindowSize pushes to one shard outstanding. One operation
 // has at most 64 frames of 256 KiB under way, one connection 1024. A server holds for each
 // connection at most 512 KiB of input and 1 MiB of replies, and stops reading from a
-// client that does not take its replies; a follower stream queues at most 16 frames. Not
-// covered yet: replicas, checkpoints, sparse tables.
+// client that does not take its replies. Towards a follower at most 16 frames of a shard and 64
+// of a connection wait, 4096 answers of a shard and 16 pulled blocks of a client wait for
+// confirmation, 1024 requests for a frozen shard; what is over is asked for again. With more
+// than one follower, those that were not promoted are filled anew after a failover. Not
+// covered yet: sparse tables.
 //
 // # References
 //

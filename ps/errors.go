@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -86,6 +87,10 @@ var sentinels = []struct {
 	{"ps.waiting", errWaiting},
 	{"ps.returning", errReturning},
 	{"ps.replacing", errReplacing},
+	{"checkpoint.not_found", checkpoint.ErrNotFound},
+	{"checkpoint.damaged", checkpoint.ErrDamaged},
+	{"checkpoint.newer", checkpoint.ErrNewer},
+	{"checkpoint.mismatch", checkpoint.ErrMismatch},
 	{"shard.refused", shard.ErrRefused},
 	{"shard.move_refused", shard.ErrMoveRefused},
 }

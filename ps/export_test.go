@@ -73,6 +73,7 @@ func FollowersEqual(t testing.TB, servers ...*Server) (n int) {
 				require.Equal(t, owner.sum, f.sum)
 				require.Equal(t, owner.applied, f.applied)
 				require.Equal(t, owner.changes, f.changes)
+				require.Equal(t, owner.last, f.last)
 				require.Equal(t, owner.windows.Append(nil), f.windows.Append(nil))
 				for i, b := range owner.blocks {
 					g := f.blocks[i]
@@ -84,6 +85,43 @@ func FollowersEqual(t testing.TB, servers ...*Server) (n int) {
 	}
 	return n
 }
+
+// State is what a server has of a shard.
+type State struct {
+	Weights          []float32
+	Slots            [][]float32
+	Steps            []uint64
+	Clocks           []uint32
+	Applied, Changes uint64
+	Windows          []byte
+}
+
+// States returns the state of every shard that one of the servers owns, with the number
+// of changes if they are to be compared: to close a clock is one.
+func States(changes bool, servers ...*Server) map[shard.ID]State {
+	all := map[shard.ID]State{}
+	for _, s := range servers {
+		for _, r := range s.all() {
+			r.mu.Lock()
+			if r.owned() {
+				st := State{Weights: r.weights, Slots: r.slots, Applied: r.applied, Changes: r.changes, Windows: r.windows.Append(nil)}
+				if !changes {
+					st.Changes = 0
+				}
+				for b := range r.blocks {
+					m := r.blocks[b]
+					st.Steps, st.Clocks = append(st.Steps, m.steps), append(st.Clocks, m.clock)
+				}
+				all[r.spec.ID] = st
+			}
+			r.mu.Unlock()
+		}
+	}
+	return all
+}
+
+// StateBytes is the memory that the shards on a server take.
+func StateBytes(s *Server) int64 { return s.load().StateBytes }
 
 // OrderOf names the order that a control message to a server is; empty for others.
 func OrderOf(msg any) string {

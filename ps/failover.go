@@ -35,7 +35,11 @@ type Failover struct {
 	Server shard.ServerID
 	// Shards of the server that a follower has taken over, and those that had none.
 	Promoted, Lost int
-	Started        time.Duration // since the start of the coordinator
+	// Refilled counts those without a follower that were filled from a checkpoint, and
+	// LostPushes the pushes that are known to have been applied to them since.
+	Refilled   int
+	LostPushes uint64
+	Started    time.Duration // since the start of the coordinator
 	// Took is the time from the news until each promoted shard had its new owner.
 	Took time.Duration
 	// Sure means that the server was known to be dead; otherwise the new owners have
@@ -138,23 +142,37 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, only map[shard.ID]b
 				return
 			}
 			promoted := c.promote(r.Assignment.Shard, id, sure)
+			lost, refilled := uint64(0), false
+			if !promoted && sure {
+				lost, refilled = c.refill(r.Assignment.Shard, id)
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			if promoted {
+			switch {
+			case promoted:
 				f.Promoted++
-				f.Took = time.Since(began)
-			} else {
-				f.Lost++
+			case refilled:
+				f.Refilled++
+				f.LostPushes += lost
+			default:
+				if !c.places.record(r.Assignment.Shard).Recoverable() { // by the end of its move
+					f.Lost++
+				}
+				return
 			}
+			f.Took = time.Since(began)
 		})
 	}
 	tasks.Wait()
-	if f.Promoted+f.Lost == 0 {
+	if f.Promoted+f.Refilled+f.Lost == 0 {
 		return
 	}
-	c.log.Warn("failover", "server", id, "promoted", f.Promoted, "lost", f.Lost, "took", f.Took, "sure", sure)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if n := len(c.failovers); f.Promoted+f.Refilled == 0 && n > 0 && c.failovers[n-1].Server == id && c.failovers[n-1].Lost == f.Lost {
+		return // as before: nothing can be done yet
+	}
+	c.log.Warn("failover", "server", id, "promoted", f.Promoted, "refilled", f.Refilled, "lost", f.Lost, "lost_pushes", f.LostPushes, "took", f.Took, "sure", sure)
 	c.failovers = append(c.failovers, f)
 	c.failovers = c.failovers[max(0, len(c.failovers)-keptFailovers):]
 }
@@ -307,7 +325,8 @@ func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID) {
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
 		err := c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
-			if a := cur.Assignment; a.Owner != was.Assignment.Owner || a.Epoch != was.Assignment.Epoch {
+			isNew := cur.Followers.Has(follower) && !was.Followers.Has(follower) // the owner was not asked
+			if a := cur.Assignment; a.Owner != was.Assignment.Owner || a.Epoch != was.Assignment.Epoch || isNew {
 				return cur, errSettled
 			}
 			return cur.Drop(follower), nil
@@ -361,8 +380,8 @@ func (c *Coordinator) repair() {
 	c.unsettled = false
 	records := c.places.all()
 	for _, r := range records {
-		if owner := r.Assignment.Owner; owner != "" && !c.up(owner) && r.Followers.Len() > 0 {
-			c.suspect(owner) // a follower may be up by now
+		if owner := r.Assignment.Owner; owner != "" && !c.up(owner) && (r.Followers.Len() > 0 || c.cfg.Checkpoints.Storage != nil) {
+			c.suspect(owner) // a follower may be up by now, or a server to be filled
 			c.unsettled = true
 		}
 	}
@@ -396,5 +415,5 @@ func (c *Coordinator) up(id shard.ServerID) bool { s := c.servers[id]; return s 
 
 // String sums the failover up in a line.
 func (f Failover) String() string {
-	return fmt.Sprintf("server %q: %d shards promoted in %v, %d lost", f.Server, f.Promoted, f.Took.Round(time.Millisecond), f.Lost)
+	return fmt.Sprintf("server %q: %d shards promoted and %d refilled in %v, %d lost", f.Server, f.Promoted, f.Refilled, f.Took.Round(time.Millisecond), f.Lost)
 }

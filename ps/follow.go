@@ -19,7 +19,10 @@ const (
 	updateQueue = 10
 )
 
-const maxStateBytes = 16 + shard.MaxWindowsBytes
+const (
+	stateHeaderBytes = 24 // pushes applied, changes, epoch of the last one
+	maxStateBytes    = stateHeaderBytes + shard.MaxWindowsBytes
+)
 
 // sumSection is the section number of the sum of the open clock; 0 is the weights,
 // slot i is i+1.
@@ -70,7 +73,7 @@ func (f *followerStream) open(ctx context.Context, s *Server, order shard.Effect
 	f.r.mu.Lock()
 	hello := wire.Header{
 		Kind: wire.Follow, Shard: uint32(f.r.spec.ID), Seq: f.attempt, Floor: f.attempt,
-		Epoch: uint64(order.Epoch), Request: f.r.changes,
+		Epoch: uint64(order.Epoch), Request: f.r.changes, Incarnation: uint64(f.r.last),
 	}
 	if f.refollow && !f.ended {
 		// From here on every change goes to the follower, whose state is the same.
@@ -105,11 +108,15 @@ func (f *followerStream) await(ctx context.Context, event <-chan struct{}) error
 // failed once is not begun again for the same attempt: who asks has missed the answer.
 func (s *Server) follow(ctx context.Context, r *replica, order shard.Effect, to serverInfo, rate int64) error {
 	r.mu.Lock()
-	f, failed := r.stream(to.ID), r.failed
+	for r.isQuiet() && r.waitRoom(ctx) { // whoever gets the shard next would not wait for the lease of the owner before
+	}
+	f, failed, early := r.stream(to.ID), r.failed, r.isQuiet()
 	r.mu.Unlock()
 	switch {
+	case early:
+		return context.Cause(ctx)
 	case f != nil && f.attempt == order.Attempt:
-		return f.await(ctx, f.caught)
+		return f.await(ctx, f.caught) // asked again; the answer was lost
 	case failed.err != nil && failed.attempt == order.Attempt:
 		return failed.err
 	}
@@ -236,7 +243,8 @@ func (f *followerStream) queueState(join bool) error {
 		r.copy = next
 	}
 	rest := binary.LittleEndian.AppendUint64(nil, r.applied)
-	rest = r.windows.Append(binary.LittleEndian.AppendUint64(rest, r.changes))
+	rest = binary.LittleEndian.AppendUint64(rest, r.changes)
+	rest = r.windows.Append(binary.LittleEndian.AppendUint64(rest, uint64(r.last)))
 	for last := false; !last; {
 		n := min(len(rest), wire.MaxPayload)
 		last = n == len(rest)

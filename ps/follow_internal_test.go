@@ -25,7 +25,8 @@ func servingReplica(t *testing.T, blocks int) *replica {
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	r := newReplica(job, all[0])
-	require.NoError(t, r.host(shard.Effect{Epoch: 1}))
+	_, err = new(Server).fill(t.Context(), r, shard.Effect{Epoch: 1}, "")
+	require.NoError(t, err)
 	return r
 }
 
@@ -150,6 +151,39 @@ func TestPushThatWaitsForFollowerEndsWithItsContext(t *testing.T) {
 	require.Less(t, time.Since(began), 1500*time.Millisecond)
 }
 
+// A promoted server passes its shard on only when the owner before cannot serve reads any
+// more: the next one would not wait for that.
+func TestPromotedServerPassesNothingOnWhileItIsQuiet(t *testing.T) {
+	r := servingReplica(t, 1)
+	mine, theirs := net.Pipe()
+	s, to := serverWithPeer(stream.New(mine, stream.Config{}))
+	defer s.closeData()
+	go confirmAll(theirs)
+	const quiet = 200 * time.Millisecond
+	r.mu.Lock()
+	r.quiet = time.Now().Add(quiet)
+	r.mu.Unlock()
+	began := time.Now()
+	order := shard.Effect{Kind: shard.EffectFollow, Epoch: 1, Attempt: 1}
+
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, s.follow(ctx, r, order, to, 0), context.DeadlineExceeded)
+	r.mu.Lock()
+	require.Equal(t, shard.Serving, r.copy.State)
+	require.Empty(t, r.streams)
+	r.mu.Unlock()
+
+	s.spawn(func() { sleep(s.ctx, quiet); r.speak() })
+	s.spawn(func() { _ = s.follow(s.ctx, r, order, to, 0) })
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.copy.State == shard.Following
+	}, 5*time.Second, time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(began), quiet)
+}
+
 // Whoever waits for another's question for the routes waits no longer than its own
 // context.
 func TestRefreshEndsWithItsContext(t *testing.T) {
@@ -168,5 +202,6 @@ func TestLateHostIsRefused(t *testing.T) {
 	r.become(shard.Copy{Attempt: 3, Ended: true})
 	r.free()
 	r.mu.Unlock()
-	require.ErrorIs(t, r.host(shard.Effect{Epoch: 1}), shard.ErrRefused)
+	_, err := new(Server).fill(t.Context(), r, shard.Effect{Epoch: 1}, "")
+	require.ErrorIs(t, err, shard.ErrRefused)
 }

@@ -108,6 +108,9 @@ func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
 	// of that came after the server had registered again.
 	back, ref := !s.up, actor.Ref{Node: s.info.Node, Name: s.info.Process}
 	s.load, s.up = m.Load, true
+	for _, n := range m.Alone {
+		c.applied[shard.ID(n.Shard)] = n.Applied
+	}
 	for _, l := range m.Lost {
 		if int(l.Shard) < len(c.shards) {
 			c.drop(shard.ID(l.Shard), l.Follower)
@@ -131,7 +134,7 @@ func (c *Coordinator) join(ctx *actor.Context, m joinRequest) (joinReply, error)
 	case inc != 0 && !m.Observer && c.cfg.Job.clocked() && !missing,
 		inc != 0 && (inc >= c.next || c.members[inc] != nil || c.gone[inc] || time.Since(c.started) > retainGrace):
 		return joinReply{}, fmt.Errorf("%w: incarnation %d was taken for gone", ErrNotMember, inc)
-	case inc == 0 && !m.Observer && c.settling():
+	case inc == 0 && !m.Observer && (c.settling() || (c.clocks.cut && c.barrier == nil)):
 		return joinReply{}, errReturning
 	case inc == 0:
 		var err error
@@ -281,6 +284,7 @@ func (c *Coordinator) reconcile(ctx *actor.Context) {
 	if !c.placing {
 		c.place()
 	}
+	c.periodic()
 	c.explain()
 	c.mu.Lock()
 	if now := time.Now(); now.Sub(c.audited) > auditInterval { // whatever nobody has thought of
@@ -367,7 +371,9 @@ func (c *Coordinator) create(todo []shard.Assignment) error {
 	var errs []error
 	for _, a := range todo {
 		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.CopyTimeout)
-		_, err := c.order(ctx, a.Owner, command{Kind: commandHost, Shard: uint32(a.Shard), Epoch: uint64(a.Epoch), Timeout: c.cfg.CopyTimeout})
+		_, err := c.order(ctx, a.Owner, command{
+			Kind: commandHost, Shard: uint32(a.Shard), Epoch: uint64(a.Epoch), Timeout: c.cfg.CopyTimeout, From: c.restoredFrom(),
+		})
 		if err == nil {
 			create := func(shard.Record) (shard.Record, error) { return shard.Record{Assignment: a}, nil }
 			if err = c.places.change(ctx, a.Shard, create); err != nil {

@@ -93,6 +93,7 @@ type serverReport struct {
 	Instance string
 	Load     ServerLoad
 	Lost     []lostFollower // at most maxLostReported
+	Alone    []shardCount   // at most maxCounts
 }
 
 // lostFollower says that the owner of a shard has no stream to a follower, and so
@@ -117,10 +118,38 @@ type command struct {
 	Sure      bool         // the former owner is dead
 	Followers []serverInfo // of the shard, as of Set of its record
 	Set       uint64
+
+	From string // checkpoint that a hosted shard is filled from; empty for first values
 }
 
 type commandReply struct {
-	Bytes int64 // state of the shard
+	Bytes   int64 // state of the shard
+	Applied uint64
+}
+
+// saveRequest has a server write the shards that it owns to a checkpoint, or with Arm only
+// take the cuts of them, all at the beginning of the same clock, to be written later.
+type saveRequest struct {
+	Nonce   string // of this attempt at a checkpoint
+	Name    string // of the checkpoint
+	Parent  string // it is an increment to, or empty
+	Shards  []uint32
+	Clock   uint32
+	Arm     bool
+	Armed   bool // the cuts have been taken
+	Timeout time.Duration
+}
+
+type saveReply struct {
+	Files []string
+	Left  []uint32 // shards that are not owned there
+}
+
+// checkpointRequest asks the coordinator for a checkpoint. It is answered when that is
+// written.
+type checkpointRequest struct {
+	Nonce string
+	Full  bool
 }
 
 // retain tells a server which worker incarnations still exist.
@@ -204,7 +233,8 @@ func register(n *actor.Node) error {
 		"ps.join": joinRequest{}, "ps.joined": joinReply{}, "ps.tick": tickRequest{}, "ps.ticked": tickReply{},
 		"ps.leave": leaveRequest{}, "ps.worker_report": workerReport{},
 		"ps.status": statusRequest{}, "ps.status_reply": Status{}, "ps.drain": drainRequest{}, "ps.remove": removeRequest{},
-		"ps.move": moveRequest{}, "ps.moved": MoveReport{}, "ps.done": done{}, "ps.load": loadRequest{}, "ps.alive": aliveRequest{}, "ps.loaded": ServerLoad{},
+		"ps.move": moveRequest{}, "ps.moved": MoveReport{}, "ps.done": done{}, "ps.load": loadRequest{}, "ps.alive": aliveRequest{},
+		"ps.save": saveRequest{}, "ps.saved": saveReply{}, "ps.checkpoint": checkpointRequest{}, "ps.checkpointed": CheckpointReport{}, "ps.loaded": ServerLoad{},
 	}
 	for _, name := range slices.Sorted(maps.Keys(types)) {
 		errs = append(errs, n.Register(name, types[name]))

@@ -25,25 +25,25 @@ const (
 // rules has one row per optimizer: this table and kernel are where to add one.
 var rules = [kindEnd]struct {
 	name  string
-	slots int // float32 values of state per parameter, all starting at zero
+	slots []string // names of the float32 values of state per parameter, all starting at zero
 	step  func(o Optimizer, w, g []float32, slots [][]float32, t uint64)
 }{
-	KindSGD: {"sgd", 0, func(o Optimizer, w, g []float32, _ [][]float32, _ uint64) {
+	KindSGD: {"sgd", nil, func(o Optimizer, w, g []float32, _ [][]float32, _ uint64) {
 		kernel.SGD(w, g, float32(o.LearningRate), float32(o.WeightDecay))
 	}},
-	KindMomentum: {"momentum", 1, func(o Optimizer, w, g []float32, s [][]float32, _ uint64) {
+	KindMomentum: {"momentum", []string{"momentum"}, func(o Optimizer, w, g []float32, s [][]float32, _ uint64) {
 		kernel.Momentum(w, g, s[0], float32(o.LearningRate), float32(o.Momentum), float32(o.WeightDecay))
 	}},
-	KindNesterov: {"nesterov", 1, func(o Optimizer, w, g []float32, s [][]float32, _ uint64) {
+	KindNesterov: {"nesterov", []string{"momentum"}, func(o Optimizer, w, g []float32, s [][]float32, _ uint64) {
 		kernel.Nesterov(w, g, s[0], float32(o.LearningRate), float32(o.Momentum), float32(o.WeightDecay))
 	}},
-	KindAdagrad: {"adagrad", 1, func(o Optimizer, w, g []float32, s [][]float32, _ uint64) {
+	KindAdagrad: {"adagrad", []string{"sum"}, func(o Optimizer, w, g []float32, s [][]float32, _ uint64) {
 		kernel.Adagrad(w, g, s[0], float32(o.LearningRate), float32(o.Epsilon), float32(o.WeightDecay))
 	}},
-	KindAdam: {"adam", 2, func(o Optimizer, w, g []float32, s [][]float32, t uint64) {
+	KindAdam: {"adam", []string{"m", "v"}, func(o Optimizer, w, g []float32, s [][]float32, t uint64) {
 		kernel.Adam(w, g, s[0], s[1], kernel.NewAdam(o.LearningRate, o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay, t))
 	}},
-	KindAdamW: {"adamw", 2, func(o Optimizer, w, g []float32, s [][]float32, t uint64) {
+	KindAdamW: {"adamw", []string{"m", "v"}, func(o Optimizer, w, g []float32, s [][]float32, t uint64) {
 		kernel.AdamW(w, g, s[0], s[1], kernel.NewAdam(o.LearningRate, o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay, t))
 	}},
 }
@@ -101,7 +101,10 @@ func AdamW(lr, wd float64) Optimizer {
 	return o
 }
 
-func (o Optimizer) slots() int { return rules[o.Kind].slots }
+func (o Optimizer) slots() int { return len(rules[o.Kind].slots) }
+
+// slotNames are the names of the slots in checkpoints; they must not be changed.
+func (o Optimizer) slotNames() []string { return rules[o.Kind].slots }
 
 // step applies gradient g to weights w as step number t of their block.
 func (o Optimizer) step(w, g []float32, slots [][]float32, t uint64) {

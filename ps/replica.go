@@ -39,8 +39,12 @@ type replica struct {
 	windows shard.Windows
 	applied uint64 // pushes applied to this shard, wherever it was
 	changes uint64 // of the state: each is numbered, here and at the followers
+	// last is the epoch of the owner that made the last change. Two copies with the same
+	// number of changes, the last one of the same epoch, are the same.
+	last shard.Epoch
 
 	streams   []*followerStream // owner side: to followers and to the target of a move
+	cut       *cut              // a checkpoint that is being written, nil without
 	deferred  []deferred        // answers that wait for the followers, by change
 	failed    failedStream      // the last one that has not made a copy
 	source    *session          // follower side: who fills this copy
@@ -101,13 +105,13 @@ func (r *replica) allocate() {
 		r.sum = make([]float32, r.elems)
 	}
 	r.blocks = make([]block, (r.elems+BlockElems-1)/BlockElems)
-	r.windows, r.applied, r.changes, r.progress = shard.Windows{}, 0, 0, receiveProgress{}
+	r.windows, r.applied, r.changes, r.last, r.progress = shard.Windows{}, 0, 0, 0, receiveProgress{}
 }
 
 // free gives the memory back. The caller holds mu.
 func (r *replica) free() {
 	r.weights, r.slots, r.sum, r.blocks = nil, nil, nil, nil
-	r.windows, r.applied, r.changes, r.progress = shard.Windows{}, 0, 0, receiveProgress{}
+	r.windows, r.applied, r.changes, r.last, r.progress = shard.Windows{}, 0, 0, 0, receiveProgress{}
 }
 
 // initialize gives a fresh owner its first values.
@@ -139,6 +143,10 @@ func (r *replica) owned() bool {
 	return r.copy.State == shard.Serving || r.copy.State == shard.Following || r.copy.State == shard.Frozen
 }
 
+// isQuiet reports whether the owner before a promoted one may still serve reads. The caller
+// holds mu.
+func (r *replica) isQuiet() bool { return !r.quiet.IsZero() && time.Now().Before(r.quiet) }
+
 // stateBytes is the memory that the parameters and their state take. The caller
 // holds mu.
 func (r *replica) stateBytes() int64 {
@@ -161,7 +169,7 @@ func (r *replica) update(ctx context.Context, h *wire.Header, values []float32) 
 		if c := r.fits(h); c != codeOK {
 			return outcome{code: c}
 		}
-		if !r.followerFull(h.Offset) {
+		if !r.followerFull(h.Offset) && !r.cutFull(h) {
 			break
 		}
 		// The checks must be made again after that: the role may have changed.
@@ -186,18 +194,25 @@ func (r *replica) update(ctx context.Context, h *wire.Header, values []float32) 
 func (r *replica) change(h *wire.Header, values []float32) {
 	b := int(h.Offset / BlockElems)
 	r.changes++
+	r.last = shard.Epoch(h.Epoch)
 	switch h.Kind {
 	case wire.Assign:
 		r.applyAssign(h, values)
 	case wire.Push:
 		r.apply(h, values)
-		if r.bsp {
-			return // the weights are as they were
-		}
 	default:
 		r.closeClock(b, h.Clock)
 	}
-	r.blocks[b].seen = r.changes
+}
+
+// cutFull reports whether a request that changes the weights of its block must wait
+// because a checkpoint holds too many blocks already. The caller holds mu.
+func (r *replica) cutFull(h *wire.Header) bool {
+	c, b := r.cut, int(h.Offset/BlockElems)
+	if c == nil || (r.bsp && h.Clock <= max(r.blocks[b].clock, c.clock)) {
+		return false // it adds to the sum, or closes a clock before the cut
+	}
+	return c.full(b)
 }
 
 // fits says whether a push or assign fits the state of its block. A push needs values
@@ -236,7 +251,7 @@ func (r *replica) pull(ctx context.Context, h *wire.Header, dst []float32) outco
 		if !r.bsp || h.Clock <= r.blocks[b].clock {
 			break
 		}
-		if !r.followerFull(h.Offset) {
+		if !r.followerFull(h.Offset) && !r.cutFull(h) {
 			r.change(h, nil)
 			r.forward(h, nil)
 			break
@@ -256,7 +271,7 @@ func (r *replica) pull(ctx context.Context, h *wire.Header, dst []float32) outco
 func (r *replica) check(h *wire.Header, n int) outcome {
 	switch {
 	case r.copy.MayAcknowledge(shard.Epoch(h.Epoch)):
-		if r.gathering > 0 || (!r.quiet.IsZero() && time.Now().Before(r.quiet)) {
+		if r.gathering > 0 || r.isQuiet() {
 			return outcome{code: codeRetry, wait: r.changed}
 		}
 		return r.checkRange(h, n)
@@ -318,8 +333,9 @@ func (r *replica) applyAssign(h *wire.Header, values []float32) {
 	if r.blocks[b].ready {
 		return
 	}
+	r.cut.before(b)
 	copy(r.weights[h.Offset:], values)
-	r.blocks[b].ready = true
+	r.blocks[b].ready, r.blocks[b].seen = true, r.changes
 }
 
 // closeClock applies the sum of a block's clock when a later one has begun. That
@@ -340,8 +356,10 @@ func (r *replica) closeClock(b int, clock uint32) {
 
 func (r *replica) step(b int, lo, hi int64, grad []float32) {
 	invariant.Check(r.blocks[b].ready, "I1: step on block %d of shard %d before it has values", b, r.spec.ID)
+	r.cut.before(b)
 	m := &r.blocks[b]
 	m.steps++
+	m.seen = r.changes
 	for i, s := range r.slots {
 		r.views[i] = s[lo:hi]
 	}

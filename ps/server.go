@@ -16,6 +16,7 @@ import (
 	"github.com/elasticps/elasticps/device"
 	"github.com/elasticps/elasticps/internal/stream"
 	"github.com/elasticps/elasticps/internal/wire"
+	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -57,6 +58,12 @@ type ServerConfig struct {
 	Domain string
 	// Device accounts for the bytes moved. Zero: none.
 	Device Device
+	// Checkpoints is where checkpoints are written to and restored from. All servers and
+	// the coordinator of a job have the same, and see the same in it. Zero: none.
+	Checkpoints checkpoint.Storage
+	// CheckpointMemory bounds, in bytes, the copies of blocks that change while a
+	// checkpoint is written; pushes wait when it is used up. Zero: 1 GiB.
+	CheckpointMemory int64
 	// ReportInterval is the time between load reports. Zero: 200 ms.
 	ReportInterval time.Duration
 	// WriteTimeout is how long one write to a peer may take before its connection is
@@ -99,6 +106,11 @@ type Server struct {
 	conns    map[*stream.Conn]struct{}
 	flights  map[flightKey]*flight
 
+	cutRoom *cutRoom
+	saves   []namedSaving // the last keptSavings
+	open    *checkpoint.Checkpoint
+	armMu   sync.Mutex
+
 	peerMu sync.Mutex
 	peers  map[peerKey]chan *peer // capacity 1: taken while somebody dials
 
@@ -115,7 +127,8 @@ func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.logger(), token: newNonce(), free: make(buffers, 64),
 		replicas: map[shard.ID]*replica{}, conns: map[*stream.Conn]struct{}{}, flights: map[flightKey]*flight{}, peers: map[peerKey]chan *peer{},
-		info: serverInfo{ID: cfg.ID, Node: cfg.Node.Name(), Addr: cfg.Node.Addr(), Host: hostID(), Instance: randomID(), Domain: cmp.Or(cfg.Domain, hostID())},
+		cutRoom: newCutRoom(cmp.Or(cfg.CheckpointMemory, defaultCheckpointMemory)),
+		info:    serverInfo{ID: cfg.ID, Node: cfg.Node.Name(), Addr: cfg.Node.Addr(), Host: hostID(), Instance: randomID(), Domain: cmp.Or(cfg.Domain, hostID())},
 	}
 	s.info.Token = s.token
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
@@ -162,8 +175,8 @@ func (c ServerConfig) validate() error {
 	if c.Coordinator.IsZero() {
 		errs = append(errs, errors.New("ps: ServerConfig.Coordinator is zero"))
 	}
-	if c.ReportInterval < 0 || c.WriteTimeout < 0 {
-		errs = append(errs, fmt.Errorf("ps: ReportInterval %v and WriteTimeout %v, must be at least 0", c.ReportInterval, c.WriteTimeout))
+	if c.ReportInterval < 0 || c.WriteTimeout < 0 || c.CheckpointMemory < 0 {
+		errs = append(errs, fmt.Errorf("ps: ReportInterval %v, WriteTimeout %v and CheckpointMemory %d, must be at least 0", c.ReportInterval, c.WriteTimeout, c.CheckpointMemory))
 	}
 	errs = append(errs, checkListen(c.Listen, c.AllowInsecure || c.TLS != nil), checkAdvertise(c.Advertise, c.Listen))
 	return errors.Join(errs...)
@@ -231,7 +244,7 @@ type reportLost struct{}
 const maxLostReported = 256
 
 func (s *Server) report(load ServerLoad) {
-	m := serverReport{ID: s.cfg.ID, Instance: s.info.Instance, Load: load}
+	m := serverReport{ID: s.cfg.ID, Instance: s.info.Instance, Load: load, Alone: s.alone()}
 	for _, r := range s.all() {
 		r.mu.Lock()
 		for _, id := range r.lost() {
@@ -267,6 +280,18 @@ func (a *serverActor) Receive(c *actor.Context, msg any) error {
 	case command:
 		req := c.Request()
 		s.spawn(func() { s.answer(req, m) })
+	case saveRequest:
+		req := c.Request()
+		if req == nil {
+			return nil
+		}
+		s.spawn(func() {
+			if m.Arm {
+				s.arm(req, m)
+			} else {
+				s.save(req, m)
+			}
+		})
 	case retain:
 		for _, r := range s.all() {
 			r.retain(m)
@@ -439,7 +464,11 @@ func (s *Server) closeData() {
 	for c := range s.conns {
 		_ = c.Close() // its reader ends
 	}
+	saves := s.saves
 	s.mu.Unlock()
+	for _, v := range saves {
+		v.abandon()
+	}
 	for _, r := range s.all() {
 		r.mu.Lock()
 		r.free()

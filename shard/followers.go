@@ -165,3 +165,15 @@ func (r Record) Promote(follower ServerID) (Record, error) {
 // Recoverable says whether another server than the owner may have the shard's state: a
 // follower, or the other side of a move that is under way.
 func (r Record) Recoverable() bool { return r.Pending != nil || r.Followers.Len() > 0 }
+
+// Refill returns the record in which another server owns the shard, at the next epoch,
+// after it has been filled from a checkpoint: the state is lost. A record that has
+// followers or a pending move gives an error that wraps ErrRecord: the state may not be.
+func (r Record) Refill(to ServerID) (Record, error) {
+	a := r.Assignment
+	if r.Recoverable() {
+		return r, fmt.Errorf("%w: shard %d has followers %v, or a pending move", ErrRecord, a.Shard, r.Followers)
+	}
+	a.Owner, a.Epoch, a.Attempt = to, a.Epoch+1, a.Attempt+1
+	return r.withFollowers(Followers{}, a, nil), nil
+}

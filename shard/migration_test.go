@@ -2,7 +2,6 @@ package shard_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -10,50 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func seeded(seed uint64) func(int) int {
-	return rand.New(rand.NewPCG(seed, 1)).IntN
-}
-
-// TestMigrationWorld runs whole systems under faults and checks I2, I5 and
-// that no update is lost while servers live.
-func TestMigrationWorld(t *testing.T) {
-	seeds := uint64(3000)
-	if testing.Short() {
-		seeds = 200
-	}
-	outcomes := map[shard.Outcome]int{}
-	for seed := range seeds {
-		w := newWorld(seeded(seed))
-		if err := w.run(600, 20000); err != nil {
-			require.NoError(t, err, "seed %d\n%s", seed, strings.Join(w.log[max(0, len(w.log)-60):], "\n"))
-		}
-		for o, n := range w.outcome {
-			outcomes[o] += n
-		}
-	}
-	t.Log(outcomes)
-	for _, o := range []shard.Outcome{shard.Moved, shard.Aborted, shard.Lost, shard.Superseded} {
-		require.Positive(t, outcomes[o], "no schedule ended as %v", o)
-	}
-}
-
-func FuzzMigrationWorld(f *testing.F) {
-	f.Add([]byte("a push, a move, a crash"))
-	f.Add([]byte{7, 1, 0, 0, 0, 0, 8, 8, 8, 9, 0, 0, 3, 1, 4, 1, 5, 9, 2, 6})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		rest := seeded(uint64(len(data)))
-		w := newWorld(func(n int) int {
-			if len(data) == 0 {
-				return rest(n)
-			}
-			b := data[0]
-			data = data[1:]
-			return int(b) % n
-		})
-		if err := w.run(min(len(data), 600), 20000); err != nil {
-			t.Fatalf("%v\n%s", err, strings.Join(w.log, "\n"))
-		}
-	})
+// success has the event of each effect that was performed.
+var success = map[shard.EffectKind]shard.EventKind{
+	shard.EffectPersistPending: shard.EventPersisted, shard.EffectPrepare: shard.EventPrepared,
+	shard.EffectFollow: shard.EventFollowed, shard.EffectFreeze: shard.EventFrozen, shard.EffectCommit: shard.EventCommitted,
+	shard.EffectActivate: shard.EventActivated, shard.EffectRelease: shard.EventReleased,
+	shard.EffectClearPending: shard.EventCleared, shard.EffectPersistAbort: shard.EventAbortPersisted,
+	shard.EffectThaw: shard.EventThawed, shard.EffectDiscard: shard.EventDiscarded,
+	shard.EffectCommitRestore: shard.EventRestoreCommitted, shard.EffectRestore: shard.EventRestored,
 }
 
 // FuzzStep feeds any events in any order: on error nothing changes, and no

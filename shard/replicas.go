@@ -106,7 +106,7 @@ func bestFollower(r Record, servers []Server, bytes map[ServerID]int64, avoid Se
 }
 
 // Correct returns the order that brings a copy in line with the record, if it is not: a
-// follower that was promoted and does not know it serves, and what neither serves nor
+// follower, or a frozen source, that was promoted and does not know it serves, and what neither serves nor
 // follows nor takes part in a move is given up. Kind 0 stands for a copy that was
 // created here and then recorded elsewhere, before it had any client.
 func (r Record) Correct(server ServerID, c Copy) (e Effect, wrong bool) {
@@ -118,7 +118,7 @@ func (r Record) Correct(server ServerID, c Copy) (e Effect, wrong bool) {
 		return e, false
 	case a.Owner == server:
 		e.Kind = EffectActivate
-		return e, c.State == CaughtUp && p == nil
+		return e, p == nil && (c.State == CaughtUp || c.State == Frozen && c.Attempt < a.Attempt)
 	case owns && a.Attempt == 0 && c.Attempt == 0:
 		return e, true
 	case owns:

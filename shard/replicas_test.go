@@ -3,10 +3,48 @@ package shard_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/elasticps/elasticps/shard"
+	"github.com/stretchr/testify/require"
 )
+
+// TestCorrect has what a coordinator orders when a server tells what it holds.
+func TestCorrect(t *testing.T) {
+	record := shard.Record{Assignment: shard.Assignment{Shard: 7, Owner: "a", Epoch: 3, Attempt: 5}, Followers: shard.FollowersOf("b")}
+	moving := record
+	moving.Pending = &shard.Pending{Shard: 7, From: "a", To: "c", Epoch: 3, Attempt: 5, Phase: shard.PendingMoving}
+	require.NoError(t, moving.Validate())
+	for name, c := range map[string]struct {
+		record shard.Record
+		server shard.ServerID
+		copy   shard.Copy
+		want   shard.EffectKind // 0: the copy is as it should be
+	}{
+		"owner":                          {record, "a", shard.Copy{State: shard.Serving, Epoch: 3, Attempt: 5}, 0},
+		"promoted follower":              {record, "a", shard.Copy{State: shard.CaughtUp, Epoch: 2, Attempt: 4}, shard.EffectActivate},
+		"promoted source of a switch":    {record, "a", shard.Copy{State: shard.Frozen, Epoch: 1, Attempt: 4}, shard.EffectActivate},
+		"frozen, its attempt not over":   {record, "a", shard.Copy{State: shard.Frozen, Epoch: 3, Attempt: 5}, 0},
+		"owner without a copy":           {record, "a", shard.Copy{}, 0},
+		"source of a move under way":     {moving, "a", shard.Copy{State: shard.Frozen, Epoch: 3, Attempt: 5}, 0},
+		"target of a move under way":     {moving, "c", shard.Copy{State: shard.Receiving, Epoch: 3, Attempt: 5}, 0},
+		"follower":                       {record, "b", shard.Copy{State: shard.CaughtUp, Epoch: 3, Attempt: 5}, 0},
+		"former owner":                   {record, "c", shard.Copy{State: shard.Serving, Epoch: 2, Attempt: 4}, shard.EffectDepose},
+		"former target":                  {record, "c", shard.Copy{State: shard.Receiving, Epoch: 2, Attempt: 4}, shard.EffectDiscard},
+		"former follower":                {record, "c", shard.Copy{State: shard.CaughtUp, Epoch: 2, Attempt: 4}, shard.EffectDiscard},
+		"one that has given it away":     {record, "c", shard.Copy{State: shard.Released, Epoch: 3, Attempt: 4}, 0},
+		"former follower, another moves": {moving, "d", shard.Copy{State: shard.CaughtUp, Epoch: 2, Attempt: 4}, shard.EffectDiscard},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, wrong := c.record.Correct(c.server, c.copy)
+			require.Equal(t, c.want != 0, wrong)
+			if !wrong {
+				return
+			}
+			require.Equal(t, c.want, e.Kind)
+			_, err := c.copy.Step(e)
+			require.NoError(t, err, "the copy takes the order")
+		})
+	}
+}
 
 // TestPlanFollowersAvoids: a server that could not follow a shard is asked again only if
 // there is no other, however well it would fit.

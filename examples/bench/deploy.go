@@ -114,6 +114,7 @@ func (d *deployment) start(ctx context.Context) error {
 	d.b.address.Store(&address)
 	d.coordinator, err = ps.StartCoordinator(ctx, ps.CoordinatorConfig{Node: d.node, Job: ps.Job{
 		Model: d.model, Optimizer: ps.SGD(1e-3), MaxShardBytes: d.maxShardBytes, MinServers: d.layout.servers,
+		Replicas: ps.NoReplicas, // what a push and a move cost by themselves
 	}})
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ var levels = []row{
 	{"internal/tidy", 0},
 	{"internal/wire", 1},
 	{"internal/stream", 1},
+	{"internal/sim", 3},
 	{"actor", 2},
 	{"topology", 2},
 	{"shard", 2},
@@ -85,6 +86,7 @@ var modules = []module{
 // single files of packages that have a shell as well.
 var pure = []string{
 	"internal/kernel",
+	"internal/sim",
 	"shard",
 	"topology",
 	"elastic/decision.go",

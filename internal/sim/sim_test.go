@@ -1,0 +1,150 @@
+package sim_test
+
+import (
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/elasticps/elasticps/internal/sim"
+)
+
+var (
+	seed     = flag.Uint64("sim.seed", 0, "run this seed only, with its log")
+	duration = flag.Duration("sim.duration", 2*time.Second, "how long fresh seeds are tried")
+	tail     = flag.Int("sim.tail", 120, "lines of the log that are shown of a seed that fails")
+)
+
+// seeds are the schedules that every run tries. Those that have shown a fault of the
+// protocol are in mutation_test.go, each with the fault that it shows.
+const seeds = 1000
+
+// explain runs a seed again with its log.
+func explain(n uint64, mutants sim.Mutants) string {
+	w := sim.New(n, mutants, true)
+	err := w.Run()
+	log := w.Log()
+	return fmt.Sprintf("seed %d: %v\nagain: go test ./internal/sim -run TestSeeds -sim.seed %d\n%s",
+		n, err, n, strings.Join(log[max(0, len(log)-*tail):], "\n"))
+}
+
+// schedules runs the seeds from first on, on every processor, while more says so. It
+// returns how often what has happened.
+func schedules(t *testing.T, first uint64, more func(n uint64) bool) map[string]int {
+	var next, events, failed atomic.Uint64
+	counts := map[string]int{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for failed.Load() == 0 {
+				n := next.Add(1) - 1
+				if !more(n) {
+					return
+				}
+				w := sim.New(first+n, sim.Mutants{}, false)
+				if err := w.Run(); err != nil {
+					failed.Store(first + n)
+				}
+				events.Add(uint64(w.Events()))
+				mu.Lock()
+				counts["schedules"]++
+				for what, k := range w.Counts {
+					counts[what] += k
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d events: %v", events.Load(), counts)
+	if n := failed.Load(); n != 0 {
+		t.Fatal(explain(n, sim.Mutants{}))
+	}
+	return counts
+}
+
+// TestSeeds runs the seeds that every run tries, or the one of -sim.seed. They have to
+// reach what the protocol has: each way in which a move ends, and each way out of trouble.
+func TestSeeds(t *testing.T) {
+	if *seed != 0 {
+		w := sim.New(*seed, sim.Mutants{}, true)
+		err := w.Run()
+		fmt.Fprintln(os.Stderr, strings.Join(w.Log(), "\n"))
+		require.NoError(t, err)
+		return
+	}
+	t.Parallel()
+	counts := schedules(t, 1, func(n uint64) bool { return n < seeds })
+	for _, what := range []string{
+		"move moved", "move aborted", "move lost", "move superseded",
+		"switch moved", "switch aborted", "switch lost", "switch superseded",
+		"replicate moved", "replicate aborted", "replicate superseded",
+		"acknowledged", "read", "promotion", "refollow", "drop", "retain", "fenced", "loss", "roll back",
+	} {
+		require.Positive(t, counts[what], "no schedule has had: %s", what)
+	}
+}
+
+// TestFresh runs seeds that nobody has tried, for -sim.duration.
+func TestFresh(t *testing.T) {
+	if *seed != 0 {
+		t.Skip("one seed only")
+	}
+	t.Parallel()
+	end := time.Now().Add(*duration)
+	schedules(t, uint64(time.Now().UnixNano()), func(uint64) bool { return time.Now().Before(end) })
+}
+
+// TestSameSeed runs seeds twice: what happens follows from the seed alone.
+func TestSameSeed(t *testing.T) {
+	t.Parallel()
+	for n := uint64(1); n <= 20; n++ {
+		first, second := sim.New(n, sim.Mutants{}, true), sim.New(n, sim.Mutants{}, true)
+		require.NoError(t, first.Run())
+		require.NoError(t, second.Run())
+		require.Equal(t, first.Log(), second.Log())
+	}
+}
+
+// bytesSource draws from the fuzzer's bytes first, and goes on from them.
+type bytesSource struct {
+	data []byte
+	rest *rand.PCG
+}
+
+// Uint64 spreads each byte over all bits, because ranges are made of the upper ones.
+func (s *bytesSource) Uint64() uint64 {
+	if len(s.data) == 0 {
+		return s.rest.Uint64()
+	}
+	b := uint64(s.data[0])
+	s.data = s.data[1:]
+	return b * 0x0101010101010101
+}
+
+func FuzzWorld(f *testing.F) {
+	f.Add([]byte("a push, a move, a crash"))
+	f.Add([]byte{7, 1, 0, 0, 0, 0, 8, 8, 8, 9, 0, 0, 3, 1, 4, 1, 5, 9, 2, 6})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var start [8]byte
+		copy(start[:], data)
+		source := func() *bytesSource {
+			return &bytesSource{data, rand.NewPCG(binary.LittleEndian.Uint64(start[:]), uint64(len(data)))}
+		}
+		if err := sim.NewFrom(source(), sim.Mutants{}, false).Run(); err != nil {
+			w := sim.NewFrom(source(), sim.Mutants{}, true)
+			_ = w.Run() // the same, with its log
+			t.Fatalf("%v\n%s", err, strings.Join(w.Log(), "\n"))
+		}
+	})
+}

@@ -1,0 +1,143 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/elasticps/elasticps/ps/checkpoint"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// Shards whose only server is dead go back to the last checkpoint: they alone, and what
+// was lost is counted.
+
+// refill gives a shard that nobody has any more to another server, which fills it from
+// the newest checkpoint that has it undamaged. It reports how many of the pushes that are
+// known to have been applied are lost, and false if there is no checkpoint or no server.
+func (c *Coordinator) refill(id shard.ID, from shard.ServerID) (lost uint64, ok bool) {
+	if c.cfg.Checkpoints.Storage == nil {
+		return 0, false
+	}
+	for before := ""; c.ctx.Err() == nil; {
+		saved, err := c.newest(before)
+		if err != nil {
+			c.log.Error("lost shard cannot be filled", "shard", id, "err", err)
+			c.mu.Lock()
+			c.hopeless = true
+			c.mu.Unlock()
+			return 0, false
+		}
+		to, err := c.refilled(id, from)
+		if err != nil {
+			c.log.Warn("lost shard cannot be given to a server", "shard", id, "err", err)
+			return 0, false
+		}
+		reply, err := c.fillFrom(id, saved.Ref().Name)
+		switch {
+		case err == nil:
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			lost = max(c.applied[id], reply.Applied) - reply.Applied
+			c.log.Warn("lost shard was filled from a checkpoint", "shard", id, "server", to, "checkpoint", saved.Ref().Name, "lost_pushes", lost)
+			return lost, true
+		case errors.Is(err, checkpoint.ErrDamaged):
+			before, from = saved.Ref().Name, to
+		default:
+			from = to
+			sleep(c.ctx, retryPause)
+			if !c.isUp(to) {
+				return 0, false // the next failover's
+			}
+		}
+	}
+	return 0, false
+}
+
+// newest is the newest checkpoint of this job, older than the one named before.
+func (c *Coordinator) newest(before string) (*checkpoint.Checkpoint, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Checkpoints.Timeout)
+	defer cancel()
+	saved, skipped, err := checkpoint.Latest(ctx, c.cfg.Checkpoints.Storage, before)
+	for _, why := range skipped {
+		c.log.Warn("checkpoint is passed over", "err", why)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return saved, c.fits(saved)
+}
+
+// refilled writes down that another server owns a lost shard, and returns which.
+func (c *Coordinator) refilled(id shard.ID, from shard.ServerID) (to shard.ServerID, err error) {
+	for c.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
+		err = c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
+			to = cur.Assignment.Owner
+			if to != from {
+				return cur, nil // it was given away already
+			}
+			free, err := c.places.owners().WithOwner(id, "")
+			if err != nil {
+				return cur, err
+			}
+			c.mu.Lock()
+			servers := c.candidates()
+			c.mu.Unlock()
+			m, err := shard.Assign(free, c.shards, c.known(servers), shard.Shard.Bytes)
+			if err != nil {
+				return cur, err
+			}
+			a, _ := m.Owner(id)
+			to = a.Owner
+			return cur.Refill(to)
+		})
+		cancel()
+		if err == nil || errors.Is(err, shard.ErrRecord) || errors.Is(err, shard.ErrPlace) {
+			return to, err
+		}
+		c.reread(id, err)
+	}
+	return "", context.Cause(c.ctx)
+}
+
+// fillFrom has the owner of a shard fill it from a checkpoint, and tells the workers.
+func (c *Coordinator) fillFrom(id shard.ID, name string) (commandReply, error) {
+	a := c.places.record(id).Assignment
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.CopyTimeout)
+	defer cancel()
+	reply, err := c.order(ctx, a.Owner, command{
+		Kind: commandHost, Shard: uint32(id), Epoch: uint64(a.Epoch), Attempt: a.Attempt, From: name, Timeout: c.cfg.CopyTimeout,
+	})
+	if err == nil {
+		c.announce(shard.Effect{Kind: shard.EffectActivate, Shard: id, Server: a.Owner, Epoch: a.Epoch}, c.info(a.Owner).Instance)
+	}
+	return reply, err
+}
+
+// shardCount is how many pushes were applied to a shard that is on one server only.
+type shardCount struct {
+	Shard   uint32
+	Applied uint64
+}
+
+// maxCounts bounds the shards in one report; the following ones have the others.
+const maxCounts = 512
+
+// alone returns the counts of shards without followers, some of them at a time.
+func (s *Server) alone() (counts []shardCount) {
+	if s.job.Replicas != NoReplicas {
+		return nil
+	}
+	all := s.all()
+	start := int(time.Now().UnixNano()/int64(s.reportInterval())) * maxCounts
+	for i := range min(len(all), maxCounts) {
+		r := all[(start+i)%len(all)]
+		r.mu.Lock()
+		if r.owned() {
+			counts = append(counts, shardCount{uint32(r.spec.ID), r.applied})
+		}
+		r.mu.Unlock()
+	}
+	return counts
+}
