@@ -78,7 +78,9 @@ func TestClosedNodeOfCoordinatorDoesNotUndoAMove(t *testing.T) {
 // A move whose source is silent does not hold up the moves of other shards.
 func TestSilentServerHoldsUpNoOtherMove(t *testing.T) {
 	s := &steps{}
-	c := newCluster(t, tinyJob(ps.ASP, layer("a", 10), layer("b", 10)), s.install, func(c *cluster) {
+	job := tinyJob(ps.ASP, layer("a", 10), layer("b", 10))
+	job.Replicas = ps.NoReplicas // the source of a move has something to release
+	c := newCluster(t, job, s.install, func(c *cluster) {
 		c.cfg.MaxMoves, c.cfg.StepTimeout = 1, 300*time.Millisecond
 	})
 	c.server("s1")

@@ -156,3 +156,28 @@ func TestPromotionKeepsTheOtherFollower(t *testing.T) {
 	require.NoError(t, w.Pull(c.ctx, "l0", got))
 	require.Equal(t, vector(100, 2), got)
 }
+
+// TestReplacedServerMayLive: a server is started anew while its earlier run hangs. That
+// one may serve reads for as long as its leases last, and is not taken for dead.
+func TestReplacedServerMayLive(t *testing.T) {
+	settled(t)
+	c := newCluster(t, layersJob(1, 1, 100))
+	servers := map[shard.ServerID]*process{}
+	for _, id := range []shard.ServerID{"s1", "s2"} {
+		servers[id] = c.process("server", string(id))
+	}
+	c.placed()
+	c.protected()
+	tr := c.traffic("l0", 100, c.worker("w"))
+	tr.goesOn()
+	owner := c.owner(0)
+	servers[owner].signal(syscall.SIGSTOP)
+	c.process("server", string(owner))
+	tr.goesOn()
+	eventually(t, "the shard has another owner", func() bool { return len(c.status().Failovers) == 1 })
+	require.False(t, c.status().Failovers[0].Sure)
+	servers[owner].kill()
+	c.protected()
+	tr.goesOn()
+	tr.exact()
+}

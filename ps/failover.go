@@ -72,16 +72,20 @@ func (c *Coordinator) vital(id shard.ServerID, patience time.Duration) vitality 
 	case errors.Is(err, actor.ErrNoProcess):
 		return ended // the node lives, the server's actor ended after its data plane
 	}
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, "tcp", at.Addr)
-	if err == nil {
-		_ = nc.Close() // only the answer mattered
-		return silent
-	}
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	if vacant(ctx, at.Addr) {
 		return ended
 	}
 	return silent
+}
+
+// vacant reports whether a machine says that nobody listens on an address any more.
+func vacant(ctx context.Context, addr string) bool {
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "tcp", addr)
+	if err == nil {
+		_ = nc.Close() // only the answer mattered
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // dead reports whether a server has ended for certain. Silence alone proves nothing.
@@ -108,8 +112,10 @@ func (c *Coordinator) suspect(id shard.ServerID) {
 }
 
 // fail replaces a server for the shards that it has lost: it is another run of it that
-// has come back, and what it holds it has brought with it. The caller holds c.mu.
-func (c *Coordinator) fail(id shard.ServerID, lost, held map[shard.ID]bool) {
+// has come back, to another address than former or the same, and what it holds it has
+// brought with it. The earlier run may live all the same, on a host that is cut off. The
+// caller holds c.mu.
+func (c *Coordinator) fail(id shard.ServerID, former, now string, lost, held map[shard.ID]bool) {
 	shards := map[shard.ID]bool{}
 	for _, r := range c.places.all() {
 		if s := r.Assignment.Shard; lost[s] || (r.Followers.Has(id) && !held[s]) {
@@ -117,7 +123,12 @@ func (c *Coordinator) fail(id shard.ServerID, lost, held map[shard.ID]bool) {
 		}
 	}
 	if len(shards) > 0 {
-		c.running.Go(func() { c.failover(id, true, shards) })
+		c.running.Go(func() {
+			ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
+			sure := former == now || vacant(ctx, former) // only one run can listen there
+			cancel()
+			c.failover(id, sure, shards)
+		})
 	}
 }
 

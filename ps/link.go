@@ -46,7 +46,7 @@ type link struct {
 	busy  *busy
 
 	rtt      atomic.Int64  // smoothed, nanoseconds
-	answered atomic.Int64  // when the latest request was sent that has been answered, UnixNano
+	answered atomic.Int64  // when the latest request was sent that has been answered, in the time of since
 	down     atomic.Bool   // it has failed
 	calls    atomic.Int32  // in slots
 	sending  atomic.Int32  // batches that are being written
@@ -96,7 +96,7 @@ type call struct {
 	ctx      context.Context // of the operation
 	began    time.Time       // when it was sent
 	took     time.Duration   // until it was answered
-	sent     atomic.Int64    // and had been written, UnixNano; 0 before
+	sent     atomic.Int64    // and had been written, in the time of since; 0 before
 	silences int             // times that it was sent and not answered in time
 
 	attempts int   // answers that were not final
@@ -253,7 +253,7 @@ func (l *link) send(calls []*call) {
 		l.fail(err)
 		return
 	}
-	sent := time.Now().UnixNano()
+	sent := since()
 	for _, c := range calls {
 		c.sent.Store(sent)
 	}

@@ -35,6 +35,7 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 	if other := c.info(m.Info.ID); c.isUp(m.Info.ID) && other.Instance != m.Info.Instance {
 		return fmt.Errorf("%w: server %q runs on node %q already", ErrConflict, m.Info.ID, other.Node)
 	}
+	former := c.places.where(m.Info.ID)
 	patience, cancel := context.WithTimeout(ctx.Context(), storeTimeout)
 	defer cancel()
 	if err := c.places.remember(patience, m.Info); err != nil {
@@ -71,7 +72,7 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 				}
 			}
 		}
-		c.fail(m.Info.ID, s.lost, held)
+		c.fail(m.Info.ID, former.Addr, m.Info.Addr, s.lost, held)
 	}
 	s.info, s.up = m.Info, true
 	c.unsettled = true

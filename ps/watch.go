@@ -146,7 +146,7 @@ func (l *link) overdue(now time.Time, moved func(*call) bool) (o overdue) {
 // holds mu.
 func (l *link) late(s *slot, now time.Time, moved func(*call) bool) bool {
 	sent := s.call.sent.Load()
-	return !s.taken && sent != 0 && (now.UnixNano()-sent > int64(l.resendAfter(s.call.silences)) || moved(s.call))
+	return !s.taken && sent != 0 && (int64(now.Sub(processStart))-sent > int64(l.resendAfter(s.call.silences)) || moved(s.call))
 }
 
 // resend gives the calls that are late back to their operations, which send them again.

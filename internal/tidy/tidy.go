@@ -36,7 +36,7 @@ func Check(root fs.FS) ([]Fault, error) {
 		return nil, fmt.Errorf("tidy: %w", err)
 	}
 	rules := []func(*tree) []Fault{
-		checkImports, checkPurity, checkSize, checkDocs, checkNames, checkText,
+		checkImports, checkPurity, checkClocks, checkSize, checkDocs, checkNames, checkText,
 	}
 	var faults []Fault
 	for _, rule := range rules {

@@ -63,6 +63,9 @@ func TestRules(t *testing.T) {
 		{"testify in test support", "shard/store/storetest/doc.go", documented + `import _ "github.com/stretchr/testify/require"`, ""},
 		{"testify elsewhere", "ps/doc.go", documented + `import _ "github.com/stretchr/testify/require"`, "testify is for tests only"},
 
+		{"wall clock", "ps/doc.go", documented + `import "time"; var d = time.Now().UnixNano()`, "UnixNano is the wall clock"},
+		{"wall clock in a test", "ps/a_test.go", `package p; import "time"; var d = time.Now().UnixNano()`, ""},
+		{"time from a number", "ps/doc.go", documented + `import "time"; var d = time.Unix(1, 2)`, ""},
 		{"duration", "shard/doc.go", documented + `import "time"; const c = time.Second; var d time.Duration`, ""},
 		{"clock", "shard/doc.go", documented + `import "time"; var d = time.Now()`, "may not use time.Now"},
 		{"renamed clock", "shard/doc.go", documented + `import clock "time"; var d = clock.Since`, "may not use time.Since"},
