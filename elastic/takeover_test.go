@@ -46,7 +46,6 @@ type takenOver struct {
 	secret string
 	peers  map[string]string
 	refs   []actor.Ref
-	admin  *ps.Admin
 }
 
 func (j takenOver) start(ctx context.Context, t *testing.T, name string) *actor.Node {
