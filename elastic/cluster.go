@@ -43,9 +43,6 @@ const (
 	undoTimeout = 15 * time.Second
 	// removeTimeout bounds how long a coordinator is looked for that may be gone.
 	removeTimeout = 2 * time.Second
-	// returnGrace is how long servers may take to come back to a coordinator that has
-	// taken over.
-	returnGrace = 10 * time.Second
 )
 
 // jobCluster is a job of package ps on servers of a provider.
@@ -74,29 +71,14 @@ func (c *jobCluster) Observe(ctx context.Context) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
-	if err := settled(status); err != nil {
-		return Snapshot{}, err
+	if status.Returning > 0 { // whoever planned now would replace them
+		return Snapshot{}, fmt.Errorf("elastic: the coordinator has just taken over, and %d servers have not come back to it yet", status.Returning)
 	}
 	s := Snapshot{Shards: shards, Map: status.Map, Servers: make([]ServerSample, len(status.Servers))}
 	for i, server := range status.Servers {
 		s.Servers[i] = sampleOf(server)
 	}
 	return s, nil
-}
-
-// settled returns an error if a coordinator has taken over a moment ago and does not see
-// all servers yet: whoever planned now would replace those that are on their way back.
-func settled(s ps.Status) error {
-	known := make(map[shard.ServerID]bool, len(s.Servers))
-	for _, server := range s.Servers {
-		known[server.ID] = true
-	}
-	for _, a := range s.Map.Assignments {
-		if a.Owner != "" && !known[a.Owner] && s.Uptime < returnGrace {
-			return fmt.Errorf("elastic: the coordinator leads for %v and has not heard of server %q yet", s.Uptime, a.Owner)
-		}
-	}
-	return nil
 }
 
 func (c *jobCluster) jobShards(ctx context.Context) ([]shard.Shard, error) {

@@ -23,6 +23,27 @@
 //	...
 //	err = controller.Scale(ctx, 4) // by hand; without it the load decides
 //
+// # Several hosts
+//
+// With ps.StandBy a job's coordinator may be on any of several hosts. Each runs this, and
+// a controller only while it leads. It asks the coordinator beside it, so that one that
+// was deposed changes nothing:
+//
+//	for ctx.Err() == nil {
+//		coordinator, err := ps.StandBy(ctx, config)
+//		...
+//		admin, err := ps.NewAdmin(node, coordinator.Ref())
+//		controller, err := elastic.Start(ctx, node, elastic.Config{Cluster: elastic.NewCluster(admin, provider)})
+//		...
+//		<-coordinator.Done()
+//		err = errors.Join(controller.Close(), coordinator.Close())
+//	}
+//
+// The next controller waits until the servers have come back to its coordinator, and plans
+// anew: moves are finished or undone by the coordinator, a server that was being added
+// counts when it joins, one that was being drained or removed is taken up again. Servers of
+// Processes end with the process that started them.
+//
 // # How it decides
 //
 // More servers if any signal is above its upper threshold for Dwell: gradient latency

@@ -24,8 +24,11 @@ type Status struct {
 	Members int            // workers in total
 	// NumServers is how many servers there are in total.
 	NumServers int
-	Moves      []MoveReport // the last ones that ended
-	Failovers  []Failover   // the last ones that ended
+	// Returning is how many servers were known to an earlier coordinator and have not come
+	// back to this one. It is 0 some time after a coordinator has taken over.
+	Returning int
+	Moves     []MoveReport // the last ones that ended
+	Failovers []Failover   // the last ones that ended
 	// Exposed is how many shards have fewer followers than the job wants and the
 	// servers allow: a repair is under way.
 	Exposed int
@@ -90,7 +93,7 @@ func (c *Coordinator) status(m statusRequest) Status {
 	st.Servers = c.serverStatus(0)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	st.NumServers = len(c.servers)
+	st.NumServers, st.Returning = len(c.servers), c.returning()
 	for _, k := range c.moves[max(0, len(c.moves)-statusMoves):] {
 		st.Moves = append(st.Moves, k.report)
 	}

@@ -43,6 +43,16 @@
 // job whose store is new can be filled from one, on any number of servers. Package
 // ps/checkpoint reads and exports them.
 //
+// The coordinator may be on any of several nodes ([StandBy]): a lease of the store elects
+// one, and another takes its place within LeaseTTL and about a second of its death. Pushes
+// and pulls go on meanwhile, and clocks of BSP and SSP wait; so does a shard that is
+// frozen for a move, or whose owner or follower has died as well. A coordinator that cannot
+// renew its lease, because the store is away for longer than LeaseTTL less a second, ends;
+// one that was not elected ([StartCoordinator]) goes on without the store. Neither gives a
+// shard another owner meanwhile. Leases are measured on the monotonic clock, which on most
+// systems stands still while a machine is suspended: servers and the store tell such a
+// coordinator that another one leads by then.
+//
 // Under ASP and SSP a push is applied when it arrives. Under BSP the pushes of one
 // clock are summed in the order of their arrival and applied as one optimizer step
 // when the clock is over; with gradients whose sums are exact (integers below 2^24,

@@ -461,5 +461,6 @@ func (c *Coordinator) remove(id shard.ServerID) error {
 		return fmt.Errorf("%w: server %q follows shard %d", errReplacing, id, r.Assignment.Shard)
 	}
 	delete(c.servers, id)
+	c.forgetServer(id)
 	return nil
 }

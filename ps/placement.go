@@ -25,6 +25,7 @@ type placement struct {
 	kv     store.KV
 	prefix string
 
+	naming    sync.Mutex // one write of an address at a time
 	mu        sync.Mutex
 	seen      map[shard.ServerID]address // where servers ran when they last registered
 	records   []shard.Record
@@ -109,7 +110,9 @@ func (p *placement) remember(ctx context.Context, info serverInfo) error {
 	if err != nil {
 		return fmt.Errorf("ps: address of server %q: %w", info.ID, err)
 	}
-	key := p.prefix + "server/" + processName(string(info.ID))
+	key := p.serverKey(info.ID)
+	p.naming.Lock()
+	defer p.naming.Unlock()
 	for {
 		e, err := p.kv.Get(ctx, key)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -127,6 +130,28 @@ func (p *placement) remember(ctx context.Context, info serverInfo) error {
 		p.mu.Unlock()
 		return nil
 	}
+}
+
+func (p *placement) serverKey(id shard.ServerID) string {
+	return p.prefix + "server/" + processName(string(id))
+}
+
+// forget deletes what remember has written, unless the server has come back.
+func (p *placement) forget(ctx context.Context, id shard.ServerID) error {
+	p.naming.Lock()
+	defer p.naming.Unlock()
+	if p.where(id) != (address{}) {
+		return nil
+	}
+	e, err := p.kv.Get(ctx, p.serverKey(id))
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = p.kv.CompareAndSwap(ctx, e.Key, e.Revision, nil)
+	return err
 }
 
 // where is how a server could last be reached by its actor; zero if it is not known.

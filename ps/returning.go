@@ -101,6 +101,44 @@ func (c *Coordinator) awaits(records []shard.Record) bool {
 	return false
 }
 
+// returning is how many servers are known to the store that have not come back yet to
+// this coordinator, and may. The caller holds c.mu.
+func (c *Coordinator) returning() (n int) {
+	if time.Since(c.started) > retainGrace {
+		return 0
+	}
+	for _, id := range c.places.known() {
+		if c.servers[id] == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// forgetServer deletes what the store has of a server, beside the caller.
+func (c *Coordinator) forgetServer(id shard.ServerID) {
+	if c.ctx.Err() != nil {
+		return
+	}
+	c.places.mu.Lock()
+	delete(c.places.seen, id)
+	c.places.mu.Unlock()
+	c.running.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
+		defer cancel()
+		if err := c.places.forget(ctx, id); err != nil && c.ctx.Err() == nil {
+			c.log.Warn("address of a server stays in the store", "server", id, "err", err)
+		}
+	})
+}
+
+// known lists the servers that the store has an address of.
+func (p *placement) known() []shard.ServerID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.seen))
+}
+
 // forgetMember deletes what the store has of a member, beside the actor: a member
 // too many costs the next coordinator some time and nothing else.
 func (c *Coordinator) forgetMember(incarnation uint64) {
