@@ -41,6 +41,11 @@ const (
 	registerPoll = 20 * time.Millisecond
 	// undoTimeout bounds the stop of a server that started and did not register.
 	undoTimeout = 15 * time.Second
+	// removeTimeout bounds how long a coordinator is looked for that may be gone.
+	removeTimeout = 2 * time.Second
+	// returnGrace is how long servers may take to come back to a coordinator that has
+	// taken over.
+	returnGrace = 10 * time.Second
 )
 
 // jobCluster is a job of package ps on servers of a provider.
@@ -69,11 +74,29 @@ func (c *jobCluster) Observe(ctx context.Context) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
+	if err := settled(status); err != nil {
+		return Snapshot{}, err
+	}
 	s := Snapshot{Shards: shards, Map: status.Map, Servers: make([]ServerSample, len(status.Servers))}
 	for i, server := range status.Servers {
 		s.Servers[i] = sampleOf(server)
 	}
 	return s, nil
+}
+
+// settled returns an error if a coordinator has taken over a moment ago and does not see
+// all servers yet: whoever planned now would replace those that are on their way back.
+func settled(s ps.Status) error {
+	known := make(map[shard.ServerID]bool, len(s.Servers))
+	for _, server := range s.Servers {
+		known[server.ID] = true
+	}
+	for _, a := range s.Map.Assignments {
+		if a.Owner != "" && !known[a.Owner] && s.Uptime < returnGrace {
+			return fmt.Errorf("elastic: the coordinator leads for %v and has not heard of server %q yet", s.Uptime, a.Owner)
+		}
+	}
+	return nil
 }
 
 func (c *jobCluster) jobShards(ctx context.Context) ([]shard.Shard, error) {
@@ -161,15 +184,18 @@ func (c *jobCluster) awaitServer(ctx context.Context, id shard.ServerID) error {
 	}
 }
 
-// undoStart stops a server whose start is not going to succeed, and makes the
-// coordinator forget it if it registered after all. ctx may have ended already.
+// undoStart makes the coordinator forget a server whose start is not going to succeed,
+// if it registered after all, and stops it. A coordinator that is gone cannot say
+// whether the server has shards by now, from another one: then it is left to whoever
+// leads. ctx may have ended already.
 func (c *jobCluster) undoStart(ctx context.Context, id shard.ServerID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	if err := c.provider.Stop(ctx, id); err != nil {
-		return err
+	remove, end := context.WithTimeout(ctx, removeTimeout)
+	err := c.admin.Remove(remove, id)
+	end()
+	if err != nil {
+		return fmt.Errorf("elastic: server %q is not stopped: %w", id, err)
 	}
-	// It fails when the server never registered, which is as well.
-	_ = c.admin.Remove(ctx, id)
-	return nil
+	return c.provider.Stop(ctx, id)
 }

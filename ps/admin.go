@@ -2,6 +2,7 @@ package ps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -145,15 +146,16 @@ func (c *Coordinator) latencies() map[shard.ServerID]LatencySummary {
 // goroutine; every call blocks until ctx ends at the latest.
 type Admin struct {
 	node        *actor.Node
-	coordinator actor.Ref
+	coordinator *candidates
 }
 
-// NewAdmin returns an Admin that asks the given coordinator from the given node.
-func NewAdmin(n *actor.Node, coordinator actor.Ref) (*Admin, error) {
-	if err := register(n); err != nil {
+// NewAdmin returns an Admin that asks the given coordinator from the given node, or
+// whichever of the standbys has taken its place, see StandBy.
+func NewAdmin(n *actor.Node, coordinator actor.Ref, standbys ...actor.Ref) (*Admin, error) {
+	if err := errors.Join(checkStandbys(standbys), register(n)); err != nil {
 		return nil, err
 	}
-	return &Admin{node: n, coordinator: coordinator}, nil
+	return &Admin{node: n, coordinator: coordinators(coordinator, standbys)}, nil
 }
 
 // Job returns what is trained.
@@ -171,10 +173,10 @@ func (a *Admin) Shards(ctx context.Context) ([]shard.Shard, error) {
 // Status returns the state of the job. Loads and latencies are those of the last
 // reports.
 func (a *Admin) Status(ctx context.Context) (Status, error) {
-	st, err := request[Status](ctx, a.node, a.coordinator, statusRequest{})
+	st, err := ask[Status](ctx, a.node, a.coordinator, statusRequest{})
 	for err == nil && len(st.Servers) < st.NumServers {
 		var next Status
-		next, err = request[Status](ctx, a.node, a.coordinator, statusRequest{First: len(st.Servers)})
+		next, err = ask[Status](ctx, a.node, a.coordinator, statusRequest{First: len(st.Servers)})
 		if len(next.Servers) == 0 {
 			break
 		}
@@ -182,7 +184,7 @@ func (a *Admin) Status(ctx context.Context) (Status, error) {
 	}
 	for err == nil && len(st.Map.Assignments) < st.Shards {
 		var next Status
-		next, err = request[Status](ctx, a.node, a.coordinator, statusRequest{Shards: true, First: len(st.Map.Assignments)})
+		next, err = ask[Status](ctx, a.node, a.coordinator, statusRequest{Shards: true, First: len(st.Map.Assignments)})
 		if len(next.Map.Assignments) == 0 {
 			break
 		}
@@ -211,18 +213,18 @@ func (a *Admin) Load(ctx context.Context, s ServerStatus) (ServerLoad, error) {
 // that ctx ended first; then the move goes on. An elastic controller that runs for
 // the job balances the servers again at its next sample, and may undo it.
 func (a *Admin) Move(ctx context.Context, id shard.ID, to shard.ServerID) (MoveReport, error) {
-	return request[MoveReport](ctx, a.node, a.coordinator, moveRequest{Nonce: randomID(), Shard: uint32(id), To: to})
+	return ask[MoveReport](ctx, a.node, a.coordinator, moveRequest{Nonce: randomID(), Shard: uint32(id), To: to})
 }
 
 // Drain marks a server as one that gets no shards any more, or takes the mark away.
 // It does not move the shards that the server has.
 func (a *Admin) Drain(ctx context.Context, id shard.ServerID, drain bool) error {
-	_, err := request[done](ctx, a.node, a.coordinator, drainRequest{Server: id, Drain: drain})
+	_, err := ask[done](ctx, a.node, a.coordinator, drainRequest{Server: id, Drain: drain})
 	return err
 }
 
 // Remove makes the coordinator forget a server that owns no shard.
 func (a *Admin) Remove(ctx context.Context, id shard.ServerID) error {
-	_, err := request[done](ctx, a.node, a.coordinator, removeRequest{Server: id})
+	_, err := ask[done](ctx, a.node, a.coordinator, removeRequest{Server: id})
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,7 +34,7 @@ const roleVariable = "ELASTICPS_TEST_ROLE"
 
 // role is what another process is to be.
 type role struct {
-	Kind   string // server, worker or coordinator
+	Kind   string // server, worker, coordinator or candidate
 	Name   string // of the node, and of the server or worker
 	Secret string
 	Home   string // node of the coordinator
@@ -45,6 +46,15 @@ type role struct {
 	Job    ps.Job
 	Bolt   string // file of the store
 	HaltAt shard.EffectKind
+
+	// With standbys.
+	Peers     map[string]string // what the node knows, besides Home
+	Standbys  []actor.Ref
+	Suspicion time.Duration // of the node; 0: the default
+	// candidate: Name is its node, Addr that to listen on
+	Served   actor.Ref // the store
+	LeaseTTL time.Duration
+	Hang     bool // at HaltAt it stops itself, as if by SIGSTOP, instead of waiting to be killed
 }
 
 // process is a role that runs.
@@ -183,9 +193,13 @@ func TestRole(t *testing.T) {
 func (r role) run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	cfg := actor.Config{Name: r.Name, Secret: r.Secret, Peers: map[string]string{r.Home: r.Addr}}
-	if r.Kind == "coordinator" {
+	cfg := actor.Config{Name: r.Name, Secret: r.Secret, Suspicion: r.Suspicion, Peers: map[string]string{r.Home: r.Addr}}
+	maps.Copy(cfg.Peers, r.Peers)
+	switch r.Kind {
+	case "coordinator":
 		cfg.Name, cfg.Listen, cfg.Peers = r.Home, r.Addr, nil
+	case "candidate":
+		cfg.Listen, cfg.Peers = r.Addr, r.Peers
 	}
 	n, err := actor.Start(ctx, cfg)
 	if err != nil {
@@ -194,7 +208,7 @@ func (r role) run() error {
 	coordinator := actor.Ref{Node: r.Home, Name: ps.CoordinatorProcess}
 	switch r.Kind {
 	case "server":
-		cfg := ps.ServerConfig{Node: n, ID: shard.ServerID(r.Name), Coordinator: coordinator}
+		cfg := ps.ServerConfig{Node: n, ID: shard.ServerID(r.Name), Coordinator: coordinator, Standbys: r.Standbys}
 		if r.Checkpoints != "" {
 			cfg.Checkpoints = checkpoint.Folder(r.Checkpoints)
 		}
@@ -202,12 +216,14 @@ func (r role) run() error {
 			return err
 		}
 	case "worker":
-		w, err := ps.StartWorker(ctx, ps.ClientConfig{Node: n, Name: r.Name, Coordinator: coordinator})
+		w, err := ps.StartWorker(ctx, ps.ClientConfig{Node: n, Name: r.Name, Coordinator: coordinator, Standbys: r.Standbys})
 		if err != nil {
 			return err
 		}
 		fmt.Println("ready")
 		return r.obey(w)
+	case "candidate":
+		return r.stand(n)
 	case "coordinator":
 		if err := r.coordinate(ctx, n); err != nil {
 			return err
@@ -268,7 +284,9 @@ func (r role) obey(w *ps.Worker) error {
 func (c *cluster) process(kind, name string) *process {
 	c.t.Helper()
 	folder, _ := c.checkpoints.(checkpoint.Folder)
-	return role{
-		Kind: kind, Name: name, Secret: c.secret, Home: c.home.Name(), Addr: c.home.Addr(), Checkpoints: string(folder),
-	}.start(c.t)
+	r := role{Kind: kind, Name: name, Secret: c.secret, Peers: c.peers, Standbys: c.standbys, Suspicion: c.suspicion, Home: c.ref().Node, Addr: c.peers[c.ref().Node], Checkpoints: string(folder)}
+	if c.home != nil {
+		r.Addr = c.home.Addr()
+	}
+	return r.start(c.t)
 }

@@ -3,7 +3,6 @@ package ps_test
 import (
 	"context"
 	"errors"
-	"net"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -195,10 +194,7 @@ type farm struct {
 func newFarm(t *testing.T) *farm {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	t.Cleanup(cancel)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close()) // free for the coordinator, again and again
+	addr := lastingAddress(t)
 	f := &farm{cluster: &cluster{t: t, ctx: ctx, secret: "secret of the test", log: logger()}}
 	f.role = role{
 		Kind: "coordinator", Secret: f.secret, Home: "home", Addr: addr,
@@ -211,6 +207,7 @@ func newFarm(t *testing.T) *farm {
 	})
 	f.remote = &actor.Ref{Node: "home", Name: ps.CoordinatorProcess}
 	f.peers = map[string]string{"home": addr}
+	var err error
 	f.admin, err = ps.NewAdmin(f.node("admin"), *f.remote)
 	require.NoError(t, err)
 	return f

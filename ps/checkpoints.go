@@ -87,7 +87,7 @@ func (r CheckpointReport) Err() error {
 // there. Training goes on meanwhile. An error of Checkpoint itself means that it is not
 // known whether it will be written.
 func (a *Admin) Checkpoint(ctx context.Context, full bool) (CheckpointReport, error) {
-	return request[CheckpointReport](ctx, a.node, a.coordinator, checkpointRequest{Nonce: randomID(), Full: full})
+	return ask[CheckpointReport](ctx, a.node, a.coordinator, checkpointRequest{Nonce: randomID(), Full: full})
 }
 
 // checkpoints is the coordinator's side.
@@ -204,6 +204,9 @@ func (c *Coordinator) writeCheckpoint(ctx context.Context, report *CheckpointRep
 		}
 	}
 	report.Files = len(manifest.Files)
+	if !c.leads() { // the next one may be writing files of the same names
+		return c.Err()
+	}
 	ref, err := checkpoint.Commit(ctx, storage, manifest)
 	if err != nil {
 		return err
@@ -393,11 +396,8 @@ func (c *Coordinator) askOwners(ctx context.Context, m saveRequest, round int, d
 }
 
 func (c *Coordinator) askServer(ctx context.Context, id shard.ServerID, m saveRequest) (saveReply, error) {
-	info := c.info(id)
-	if info.Node == "" {
-		return saveReply{}, fmt.Errorf("%w: server %q has not joined", ErrUnavailable, id)
-	}
-	return requestWhile[saveReply](ctx, c.cfg.Node, actor.Ref{Node: info.Node, Name: info.Process}, m, func() bool { return c.isUp(id) })
+	m.Term = c.term
+	return instruct[saveReply](ctx, c, id, m)
 }
 
 // barrierRequest asks the coordinator's actor to hold the workers when all have finished

@@ -22,6 +22,10 @@ type ClientConfig struct {
 	Node *actor.Node
 	// Coordinator is the job's coordinator. Required; its node must be known to Node.
 	Coordinator actor.Ref
+	// Standbys are other nodes' processes that may be the coordinator, in turn, see
+	// StandBy. Their nodes must be known to Node (actor.Config.Peers, Node.AddPeer).
+	// At most MaxStandbys.
+	Standbys []actor.Ref
 	// Name is for people: it appears in status and logs. Two clients may have the
 	// same. Required.
 	Name string
@@ -57,7 +61,7 @@ func (c ClientConfig) validate() error {
 	if c.Streams < 0 || c.Streams > maxStreams {
 		errs = append(errs, fmt.Errorf("ps: Streams %d, must be in [0, %d]", c.Streams, maxStreams))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, checkStandbys(c.Standbys))...)
 }
 
 const maxStreams = 64
@@ -82,6 +86,7 @@ func (c ClientConfig) withDefaults() ClientConfig {
 // goroutine. It keeps no slice after the call that was given it has returned.
 type Client struct {
 	cfg         ClientConfig
+	coordinator *candidates
 	job         Job
 	layers      map[string]int
 	shards      [][]shard.Shard // by layer, in order of their ranges
@@ -119,7 +124,7 @@ func dialJob(ctx context.Context, cfg ClientConfig, observer bool) (*Client, err
 		return nil, err
 	}
 	c := &Client{
-		cfg: cfg.withDefaults(), layers: map[string]int{}, nonce: randomID(), observer: observer,
+		cfg: cfg.withDefaults(), coordinator: coordinators(cfg.Coordinator, cfg.Standbys), layers: map[string]int{}, nonce: randomID(), observer: observer,
 		links: map[linkKey]*link{}, dials: map[linkKey]*dialing{}, busy: newBusy(), locals: map[string]*Server{},
 	}
 	c.calls.New = func() any { return new(call) }
@@ -139,7 +144,7 @@ func (c *Client) start(ctx context.Context) error {
 	if err := register(n); err != nil {
 		return err
 	}
-	job, err := describe(ctx, n, c.cfg.Coordinator)
+	job, err := describe(ctx, n, c.coordinator)
 	if err != nil {
 		return err
 	}
@@ -156,14 +161,14 @@ func (c *Client) start(ctx context.Context) error {
 		c.shards[s.Range.Layer] = append(c.shards[s.Range.Layer], s)
 		c.sequences = append(c.sequences, newSequencer())
 	}
-	c.routes = newRoutes(n, c.cfg.Coordinator, len(all))
+	c.routes = newRoutes(n, c.coordinator, len(all))
 	c.paths = make([]lanes, len(all))
 	name := "ps/worker/" + processName(c.cfg.Name) + "/" + c.nonce
 	c.ref = n.Ref(name)
 	if _, err = n.Spawn(ctx, name, &clientActor{c}, actor.Options{}); err != nil {
 		return err
 	}
-	reply, err := c.join(ctx)
+	reply, _, err := c.join(ctx)
 	if err != nil {
 		return err
 	}
@@ -172,11 +177,12 @@ func (c *Client) start(ctx context.Context) error {
 	return c.routes.refresh(ctx)
 }
 
-func (c *Client) join(ctx context.Context) (joinReply, error) {
-	return request[joinReply](ctx, c.cfg.Node, c.cfg.Coordinator, joinRequest{
+// join makes the client a member. It returns which coordinator knows that now.
+func (c *Client) join(ctx context.Context) (joinReply, actor.Ref, error) {
+	return requestFrom[joinReply](ctx, c.cfg.Node, c.coordinator, joinRequest{
 		Worker: c.ref, Name: c.cfg.Name, Nonce: c.nonce, Observer: c.observer,
 		Incarnation: c.incarnation.Load(), Clock: c.clock.Load(),
-	})
+	}, nil)
 }
 
 // Model returns the job's layers.
@@ -195,7 +201,7 @@ func (c *Client) leave(ctx context.Context) error {
 	}
 	var err error
 	if inc := c.incarnation.Load(); inc != 0 {
-		_, err = request[done](ctx, c.cfg.Node, c.cfg.Coordinator, leaveRequest{Incarnation: inc})
+		_, err = ask[done](ctx, c.cfg.Node, c.coordinator, leaveRequest{Incarnation: inc})
 	}
 	if !c.ref.IsZero() {
 		_ = c.cfg.Node.Stop(ctx, c.ref) // if it cannot be asked it is gone

@@ -26,6 +26,7 @@ type cluster struct {
 	secret string
 	shared *actor.Node // one node for all, or nil for a node each
 	home   *actor.Node // of the coordinator
+	other  *actor.Node // of a standby
 	store  store.Store
 	cfg    ps.CoordinatorConfig
 
@@ -33,6 +34,7 @@ type cluster struct {
 
 	suspicion time.Duration                                    // of all nodes; 0: the default
 	remote    *actor.Ref                                       // the coordinator, when it is another process
+	standbys  []actor.Ref                                      // other nodes of the coordinator
 	peers     map[string]string                                // what every node knows from the start
 	drop      atomic.Pointer[func(to actor.Ref, msg any) bool] // loses control messages
 	coord     *ps.Coordinator
@@ -105,7 +107,7 @@ func (c *cluster) nodeFor(name string) *actor.Node {
 }
 
 func (c *cluster) server(id shard.ServerID) *ps.Server {
-	cfg := ps.ServerConfig{Node: c.nodeFor(string(id)), ID: id, Coordinator: c.ref(), Logger: c.log, Checkpoints: c.checkpoints}
+	cfg := ps.ServerConfig{Node: c.nodeFor(string(id)), ID: id, Coordinator: c.ref(), Standbys: c.standbys, Logger: c.log, Checkpoints: c.checkpoints}
 	if c.shared != nil {
 		cfg.Listen = ps.ListenNone
 	}
@@ -116,14 +118,14 @@ func (c *cluster) server(id shard.ServerID) *ps.Server {
 }
 
 func (c *cluster) worker(name string) *ps.Worker {
-	w, err := ps.StartWorker(c.ctx, ps.ClientConfig{Node: c.nodeFor(name), Name: name, Coordinator: c.ref(), Logger: c.log})
+	w, err := ps.StartWorker(c.ctx, ps.ClientConfig{Node: c.nodeFor(name), Name: name, Coordinator: c.ref(), Standbys: c.standbys, Logger: c.log})
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() { _ = w.Close() })
 	return w
 }
 
 func (c *cluster) client(name string) *ps.Client {
-	w, err := ps.Dial(c.ctx, ps.ClientConfig{Node: c.nodeFor(name), Name: name, Coordinator: c.ref(), Logger: c.log})
+	w, err := ps.Dial(c.ctx, ps.ClientConfig{Node: c.nodeFor(name), Name: name, Coordinator: c.ref(), Standbys: c.standbys, Logger: c.log})
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() { _ = w.Close() })
 	return w

@@ -250,11 +250,12 @@ func (r *replica) retain(m retain) {
 		return
 	}
 	r.changes++
+	r.last = r.copy.Epoch
 	for _, f := range r.streams {
 		if f.stated {
 			b := f.p.free.get()
 			n := m.encode(b.bytes(wire.MaxPayload))
-			h := wire.Header{Kind: wire.Forward, Code: uint8(wire.Retain), Length: uint32(n), PayloadSum: wire.Sum(b.bytes(n))}
+			h := wire.Header{Kind: wire.Forward, Code: uint8(wire.Retain), Epoch: uint64(r.last), Length: uint32(n), PayloadSum: wire.Sum(b.bytes(n))}
 			f.enqueue(ofUpdate, h, b)
 		}
 	}

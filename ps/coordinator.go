@@ -32,6 +32,10 @@ type CoordinatorConfig struct {
 	// Checkpoints says where checkpoints go, when they are taken, and what a new job is
 	// restored from.
 	Checkpoints CheckpointConfig
+	// LeaseTTL is how long after its death a coordinator that StandBy has started keeps
+	// others from taking its place, and a second more than how long it does without the
+	// store. Zero: 3 s. At least 1.5 s.
+	LeaseTTL time.Duration
 	// StepTimeout bounds each step of a move but the copying. Zero: 5 s.
 	StepTimeout time.Duration
 	// CopyTimeout bounds the copying of a shard. Zero: 5 min.
@@ -55,6 +59,9 @@ func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
 	if c.RepairBytesPerSecond == 0 {
 		c.RepairBytesPerSecond = 256 << 20
 	}
+	if c.LeaseTTL == 0 {
+		c.LeaseTTL = defaultLeaseTTL
+	}
 	if c.StepTimeout == 0 {
 		c.StepTimeout = 5 * time.Second
 	}
@@ -76,6 +83,9 @@ func (c CoordinatorConfig) validate() error {
 		errs = append(errs, fmt.Errorf("ps: MaxMoves %d, StepTimeout %v and CopyTimeout %v, must be at least 0", c.MaxMoves, c.StepTimeout, c.CopyTimeout))
 	}
 	errs = append(errs, c.Checkpoints.validate())
+	if c.LeaseTTL < minLeaseTTL || c.LeaseTTL > store.MaxLeaseTTL {
+		errs = append(errs, fmt.Errorf("ps: LeaseTTL %v, must be in [%v, %v]", c.LeaseTTL, minLeaseTTL, store.MaxLeaseTTL))
+	}
 	if c.MaxRepairs < 0 || c.RepairBytesPerSecond < 0 {
 		errs = append(errs, fmt.Errorf("ps: MaxRepairs %d and RepairBytesPerSecond %d, must be at least 0", c.MaxRepairs, c.RepairBytesPerSecond))
 	}
@@ -109,8 +119,11 @@ type Coordinator struct {
 	ctx     context.Context
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
-	slots   chan struct{} // moves under way
-	repairs chan struct{} // new followers under way
+	// leadership is nil for a coordinator that was not elected.
+	leadership *leadership
+	term       uint64        // the first incarnation that it has reserved
+	slots      chan struct{} // moves under way
+	repairs    chan struct{} // new followers under way
 
 	// Owned by the actor.
 	clocks  clocks
@@ -133,13 +146,14 @@ type Coordinator struct {
 	moves   []keptMove // the last keptMoves
 	// unsettled means that a shard may lack followers, or an owner.
 	unsettled bool
-	audited   time.Time               // when all shards were looked at for no particular reason
-	failing   map[shard.ServerID]bool // failovers under way
-	telling   map[shard.ID]bool       // owners that are told about their followers
-	rests     map[shard.ID]time.Time  // until when a shard rests that could not get a follower
-	failovers []Failover              // the last keptFailovers
-	hopeless  bool                    // there is no checkpoint that a lost shard could be filled from
-	applied   map[shard.ID]uint64     // pushes to shards without followers, as last reported
+	audited   time.Time                   // when all shards were looked at for no particular reason
+	failing   map[shard.ServerID]bool     // failovers under way
+	telling   map[shard.ID]bool           // owners that are told about their followers
+	rests     map[shard.ID]time.Time      // until when a shard rests that could not get a follower
+	failovers []Failover                  // the last keptFailovers
+	hopeless  bool                        // there is no checkpoint that a lost shard could be filled from
+	applied   map[shard.ID]uint64         // pushes to shards without followers, as last reported
+	unfit     map[shard.ID]shard.ServerID // the server that could not be that follower
 }
 
 // participant is a worker or observer.
@@ -163,28 +177,33 @@ type serverState struct {
 
 // StartCoordinator starts the coordinator of a job. With a store that has seen the
 // job before, it takes over: ownership is read, and moves that were under way are
-// finished or undone.
+// finished or undone. It fails with ErrConflict while a coordinator leads the job that
+// StandBy has started. The earlier one must have ended: an operator sees to that, or
+// StandBy does.
 func StartCoordinator(ctx context.Context, cfg CoordinatorConfig) (*Coordinator, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	shards, err := cfg.Job.partition()
+	return startCoordinator(ctx, cfg, nil)
+}
+
+// startCoordinator starts one that was elected, or with nil one that needs no election.
+func startCoordinator(ctx context.Context, cfg CoordinatorConfig, l *leadership) (*Coordinator, error) {
+	c, err := newCoordinator(cfg, l)
 	if err != nil {
+		if l != nil {
+			l.resign()
+		}
 		return nil, err
 	}
-	if err := register(cfg.Node); err != nil {
-		return nil, err
-	}
-	c := &Coordinator{
-		cfg: cfg, log: cfg.Logger, shards: shards, started: time.Now(), slots: make(chan struct{}, cfg.MaxMoves), repairs: make(chan struct{}, cfg.MaxRepairs),
-		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{}, heard: map[shard.ServerID]bool{},
-		claims:  map[shard.ID]shard.ServerID{},
-		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{},
-		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{},
-	}
-	c.ctx, c.stop = context.WithCancelCause(context.Background())
-	if err := c.load(ctx); err != nil {
+	c.lead()
+	loading, loaded := context.WithCancel(ctx)
+	context.AfterFunc(c.ctx, loaded) // a coordinator that is deposed meanwhile need not go on
+	err = c.load(loading)
+	loaded()
+	if err != nil {
+		err = errors.Join(c.Err(), err)
 		c.Close()
 		return nil, fmt.Errorf("ps: start coordinator of job %q: %w", cfg.Job.Name, err)
 	}
@@ -194,6 +213,25 @@ func StartCoordinator(ctx context.Context, cfg CoordinatorConfig) (*Coordinator,
 		return nil, fmt.Errorf("ps: start coordinator of job %q: %w", cfg.Job.Name, err)
 	}
 	c.resumeMoves()
+	return c, nil
+}
+
+func newCoordinator(cfg CoordinatorConfig, l *leadership) (*Coordinator, error) {
+	shards, err := cfg.Job.partition()
+	if err != nil {
+		return nil, err
+	}
+	if err := register(cfg.Node); err != nil {
+		return nil, err
+	}
+	c := &Coordinator{
+		cfg: cfg, log: cfg.Logger, shards: shards, leadership: l, started: time.Now(), slots: make(chan struct{}, cfg.MaxMoves), repairs: make(chan struct{}, cfg.MaxRepairs),
+		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{}, heard: map[shard.ServerID]bool{},
+		claims:  map[shard.ID]shard.ServerID{},
+		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{},
+		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
+	}
+	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	return c, nil
 }
 
@@ -207,7 +245,14 @@ func (c *Coordinator) load(ctx context.Context) error {
 		}
 		kv = memory
 	}
-	c.places = newPlacement(kv, c.cfg.Job.Name, len(c.shards))
+	c.places = newPlacement(fenced{kv, c.leadership}, c.cfg.Job.Name, len(c.shards))
+	before := c.places.vacant
+	if c.leadership != nil {
+		before = c.places.takeOver
+	}
+	if err := before(ctx); err != nil {
+		return err
+	}
 	if err := c.places.claim(ctx, c.cfg.Job); err != nil {
 		return err
 	}
@@ -228,6 +273,7 @@ func (c *Coordinator) load(ctx context.Context) error {
 	c.checks.began = c.started
 	var err error
 	c.next, c.limit, err = c.places.reserve(ctx)
+	c.term = c.next
 	return err
 }
 
@@ -245,6 +291,9 @@ func (c *Coordinator) Close() error {
 		err = c.cfg.Node.Stop(ctx, c.ref)
 	}
 	c.running.Wait() // everything under way ends with c.ctx
+	if c.leadership != nil {
+		c.leadership.resign()
+	}
 	if err != nil && !errors.Is(err, actor.ErrNoProcess) && !errors.Is(err, actor.ErrClosed) {
 		return fmt.Errorf("ps: stop coordinator: %w", err)
 	}
@@ -267,13 +316,16 @@ func (a *coordinatorActor) Started(ctx *actor.Context) error {
 // Receive handles one control message.
 func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 	c := a.c
+	if !c.leads() {
+		return actor.ErrStop
+	}
 	switch m := msg.(type) {
 	case describeRequest:
 		ctx.Reply(c.describe(m))
 	case routesRequest:
 		ctx.Reply(c.routes(m))
 	case registerRequest:
-		answer(ctx, c.register(ctx, m), registerReply{Job: c.cfg.Job.Name})
+		answer(ctx, c.register(ctx, m), registerReply{Job: c.cfg.Job.Name, Term: c.term})
 	case serverReport:
 		c.report(ctx, m)
 	case joinRequest:

@@ -34,6 +34,9 @@ var (
 	ErrClosed = errors.New("ps: closed")
 	// ErrConflict means that another job, model, server or move is in the way.
 	ErrConflict = errors.New("ps: conflict")
+	// ErrDeposed means that a coordinator may not act any more: it has lost its lease,
+	// or a later one has taken its place.
+	ErrDeposed = errors.New("ps: coordinator deposed")
 	// ErrRefused means that a server refused a frame that it understood.
 	ErrRefused = errors.New("ps: refused")
 )
@@ -84,6 +87,7 @@ var sentinels = []struct {
 	{"ps.closed", ErrClosed},
 	{"ps.conflict", ErrConflict},
 	{"ps.refused", ErrRefused},
+	{"ps.deposed", ErrDeposed},
 	{"ps.waiting", errWaiting},
 	{"ps.returning", errReturning},
 	{"ps.replacing", errReplacing},

@@ -73,6 +73,7 @@ func FollowersEqual(t testing.TB, servers ...*Server) (n int) {
 				require.Equal(t, owner.sum, f.sum)
 				require.Equal(t, owner.applied, f.applied)
 				require.Equal(t, owner.changes, f.changes)
+				require.Equal(t, owner.last, f.last)
 				require.Equal(t, owner.windows.Append(nil), f.windows.Append(nil))
 				for i, b := range owner.blocks {
 					g := f.blocks[i]
@@ -121,3 +122,22 @@ func States(changes bool, servers ...*Server) map[shard.ID]State {
 
 // StateBytes is the memory that the shards on a server take.
 func StateBytes(s *Server) int64 { return s.load().StateBytes }
+
+// OrderOf names the order that a control message to a server is; empty for others.
+func OrderOf(msg any) string {
+	switch m := msg.(type) {
+	case aliveRequest:
+		return "alive"
+	case command:
+		switch m.Kind {
+		case commandOwns:
+			return "owns"
+		case commandHost:
+			return "host"
+		case commandEvict:
+			return "evict"
+		}
+		return m.Step.String()
+	}
+	return ""
+}

@@ -385,13 +385,17 @@ func (c *Coordinator) repair() {
 			c.unsettled = true
 		}
 	}
+	if c.awaits(records) {
+		c.unsettled = true
+		return
+	}
 	under := 0
 	for _, w := range c.moving {
 		if w.nonce == "" {
 			under++
 		}
 	}
-	plan := shard.PlanFollowers(records, c.shards, c.candidates(), c.cfg.Job.Replicas)
+	plan := shard.PlanFollowers(records, c.shards, c.candidates(), c.cfg.Job.Replicas, c.unfit)
 	for _, m := range plan.Drop {
 		c.drop(m.Shard, m.To)
 	}

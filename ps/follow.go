@@ -19,7 +19,10 @@ const (
 	updateQueue = 10
 )
 
-const maxStateBytes = 16 + shard.MaxWindowsBytes
+const (
+	stateHeaderBytes = 24 // pushes applied, changes, epoch of the last one
+	maxStateBytes    = stateHeaderBytes + shard.MaxWindowsBytes
+)
 
 // sumSection is the section number of the sum of the open clock; 0 is the weights,
 // slot i is i+1.
@@ -70,7 +73,7 @@ func (f *followerStream) open(ctx context.Context, s *Server, order shard.Effect
 	f.r.mu.Lock()
 	hello := wire.Header{
 		Kind: wire.Follow, Shard: uint32(f.r.spec.ID), Seq: f.attempt, Floor: f.attempt,
-		Epoch: uint64(order.Epoch), Request: f.r.changes,
+		Epoch: uint64(order.Epoch), Request: f.r.changes, Incarnation: uint64(f.r.last),
 	}
 	if f.refollow && !f.ended {
 		// From here on every change goes to the follower, whose state is the same.
@@ -101,21 +104,42 @@ func (f *followerStream) await(ctx context.Context, event <-chan struct{}) error
 }
 
 // follow has the target of an order made a copy, and returns when it is a few messages
-// behind. With Join, nothing is acknowledged from then on that it does not have.
+// behind. With Join, nothing is acknowledged from then on that it does not have. What has
+// failed once is not begun again for the same attempt: who asks has missed the answer.
 func (s *Server) follow(ctx context.Context, r *replica, order shard.Effect, to serverInfo, rate int64) error {
 	r.mu.Lock()
 	for r.isQuiet() && r.waitRoom(ctx) { // whoever gets the shard next would not wait for the lease of the owner before
 	}
-	f, early := r.stream(to.ID), r.isQuiet()
+	f, failed, early := r.stream(to.ID), r.failed, r.isQuiet()
 	r.mu.Unlock()
-	if early {
+	switch {
+	case early:
 		return context.Cause(ctx)
-	}
-	if f != nil && f.attempt == order.Attempt {
+	case f != nil && f.attempt == order.Attempt:
 		return f.await(ctx, f.caught) // asked again; the answer was lost
+	case failed.err != nil && failed.attempt == order.Attempt:
+		return failed.err
 	}
 	f = newFollowerStream(r, order.Attempt)
 	f.rate = rate
+	err := f.fill(ctx, s, order, to)
+	if err != nil {
+		r.mu.Lock()
+		r.failed = failedStream{order.Attempt, err}
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// failedStream is a stream that has not made a copy, and why.
+type failedStream struct {
+	attempt uint64
+	err     error
+}
+
+// fill sends the shard, and returns when the follower has it.
+func (f *followerStream) fill(ctx context.Context, s *Server, order shard.Effect, to serverInfo) error {
+	r := f.r
 	if err := f.open(ctx, s, order, to); err != nil {
 		return err
 	}
@@ -219,7 +243,8 @@ func (f *followerStream) queueState(join bool) error {
 		r.copy = next
 	}
 	rest := binary.LittleEndian.AppendUint64(nil, r.applied)
-	rest = r.windows.Append(binary.LittleEndian.AppendUint64(rest, r.changes))
+	rest = binary.LittleEndian.AppendUint64(rest, r.changes)
+	rest = r.windows.Append(binary.LittleEndian.AppendUint64(rest, uint64(r.last)))
 	for last := false; !last; {
 		n := min(len(rest), wire.MaxPayload)
 		last = n == len(rest)

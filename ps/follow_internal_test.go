@@ -187,7 +187,7 @@ func TestPromotedServerPassesNothingOnWhileItIsQuiet(t *testing.T) {
 // Whoever waits for another's question for the routes waits no longer than its own
 // context.
 func TestRefreshEndsWithItsContext(t *testing.T) {
-	r := newRoutes(nil, actor.Ref{}, 1)
+	r := newRoutes(nil, only(actor.Ref{}), 1)
 	r.refreshing <- struct{}{} // somebody asks, with all the time in the world
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()

@@ -22,6 +22,10 @@ const (
 
 // register takes a server in, new or come back.
 func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
+	if m.Term > c.term {
+		c.depose(fmt.Errorf("%w: server %q has heard of term %d, this is %d", ErrDeposed, m.Info.ID, m.Term, c.term))
+		return c.Err()
+	}
 	n := ctx.Node()
 	if m.Info.Node != n.Name() {
 		if err := n.AddPeer(m.Info.Node, m.Info.Addr); err != nil {
@@ -132,7 +136,7 @@ func (c *Coordinator) join(ctx *actor.Context, m joinRequest) (joinReply, error)
 	missing := c.missing[inc]
 	switch {
 	case inc != 0 && !m.Observer && c.cfg.Job.clocked() && !missing,
-		inc != 0 && (inc >= c.next || c.members[inc] != nil || c.gone[inc] || time.Since(c.started) > retainGrace):
+		inc != 0 && (c.members[inc] != nil || !c.mayReturn(inc)):
 		return joinReply{}, fmt.Errorf("%w: incarnation %d was taken for gone", ErrNotMember, inc)
 	case inc == 0 && !m.Observer && (c.settling() || (c.clocks.cut && c.barrier == nil)):
 		return joinReply{}, errReturning
@@ -156,6 +160,12 @@ func (c *Coordinator) join(ctx *actor.Context, m joinRequest) (joinReply, error)
 		c.log.Info("worker joined", "worker", m.Name, "incarnation", inc, "clock", c.clockOf(inc))
 	}
 	return joinReply{Incarnation: inc, Clock: c.clockOf(inc)}, nil
+}
+
+// mayReturn reports whether an incarnation may be one of an earlier coordinator that is
+// on its way to this one.
+func (c *Coordinator) mayReturn(inc uint64) bool {
+	return inc < c.next && !c.gone[inc] && time.Since(c.started) <= retainGrace
 }
 
 // newIncarnation takes the next number and, for a member whom clocks may wait for,
@@ -190,7 +200,7 @@ func (c *Coordinator) clockOf(inc uint64) uint32 {
 func (c *Coordinator) tick(ctx *actor.Context, m tickRequest) {
 	p := c.members[m.Incarnation]
 	req := ctx.Request()
-	if c.missing[m.Incarnation] {
+	if c.missing[m.Incarnation] || p == nil && !c.cfg.Job.clocked() && c.mayReturn(m.Incarnation) {
 		answer(ctx, errReturning, nil) // its join is on the way
 		return
 	}
@@ -326,7 +336,7 @@ func (c *Coordinator) reconcile(ctx *actor.Context) {
 	}
 	c.giveUp()
 	clear(c.gone)
-	m := retain{Horizon: c.next - 1, Live: slices.Sorted(maps.Keys(c.members))}
+	m := retain{Term: c.term, Horizon: c.next - 1, Live: slices.Sorted(maps.Keys(c.members))}
 	if len(m.Live) > maxRetained {
 		return // would not fit a message; the windows have a bound of their own
 	}

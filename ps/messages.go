@@ -59,6 +59,7 @@ type registerRequest struct {
 	Info   serverInfo
 	Copies copies
 	Clock  uint32 // BSP: the latest one that the server has seen
+	Term   uint64 // of the latest coordinator that the server has heard of
 }
 
 // copies says what a server holds: one element of each for each copy.
@@ -85,7 +86,10 @@ func (c *copies) each(f func(shard.ID, shard.Copy)) {
 	}
 }
 
-type registerReply struct{ Job string }
+type registerReply struct {
+	Job  string
+	Term uint64
+}
 
 // serverReport is cast by a server every report interval.
 type serverReport struct {
@@ -112,6 +116,7 @@ type command struct {
 	Attempt uint64
 	Peer    serverInfo
 	Timeout time.Duration // longest time the step may take
+	Term    uint64        // of the coordinator
 
 	Join      bool         // the target is to be a follower
 	Rate      int64        // bytes per second of a copy, 0 for no limit
@@ -138,6 +143,7 @@ type saveRequest struct {
 	Arm     bool
 	Armed   bool // the cuts have been taken
 	Timeout time.Duration
+	Term    uint64 // of the coordinator
 }
 
 type saveReply struct {
@@ -154,6 +160,7 @@ type checkpointRequest struct {
 
 // retain tells a server which worker incarnations still exist.
 type retain struct {
+	Term    uint64 // of the coordinator
 	Horizon uint64
 	Live    []uint64
 }
@@ -256,7 +263,13 @@ const defaultTimeout = 30 * time.Second
 // receiver and a broken connection are all cured by asking again, because every
 // request is idempotent. The error at the deadline names the last cause.
 func request[R any](ctx context.Context, n *actor.Node, to actor.Ref, msg any) (R, error) {
-	return requestWhile[R](ctx, n, to, msg, nil)
+	return ask[R](ctx, n, only(to), msg)
+}
+
+// ask is request to whichever of some candidates answers.
+func ask[R any](ctx context.Context, n *actor.Node, to *candidates, msg any) (R, error) {
+	r, _, err := requestFrom[R](ctx, n, to, msg, nil)
+	return r, err
 }
 
 // bounded returns ctx if it has a deadline, else ctx with one.
@@ -267,32 +280,45 @@ func bounded(ctx context.Context, timeout time.Duration) (context.Context, conte
 	return context.WithTimeout(ctx, timeout)
 }
 
-// requestWhile is request that gives up with ErrUnavailable when alive says that
-// the receiver is gone.
-func requestWhile[R any](ctx context.Context, n *actor.Node, to actor.Ref, msg any, alive func() bool) (R, error) {
+// requestFrom is ask that says who has answered, and gives up with ErrUnavailable when
+// alive says that the receiver is gone. It begins with the candidate that has answered
+// last, and goes on to the next when there is nobody, or nothing but silence.
+func requestFrom[R any](ctx context.Context, n *actor.Node, to *candidates, msg any, alive func() bool) (R, actor.Ref, error) {
 	var zero R
 	var last error
+	at, refusals := int(to.last.Load()), 0
 	ctx, cancel := bounded(ctx, defaultTimeout)
 	defer cancel()
 	for delay := 5 * time.Millisecond; ; delay = min(2*delay, 200*time.Millisecond) {
 		if alive != nil && !alive() {
-			return zero, errors.Join(fmt.Errorf("%w: %v is gone", ErrUnavailable, to), last)
+			return zero, actor.Ref{}, errors.Join(fmt.Errorf("%w: %v is gone", ErrUnavailable, to), last)
 		}
 		attempt, end := context.WithTimeout(ctx, attemptTimeout)
-		r, err := actor.Call[R](attempt, n, to, msg)
+		r, err := actor.Call[R](attempt, n, to.refs[at], msg)
 		end()
+		if err == nil || fromLeader(err) {
+			to.last.Store(int32(at))
+		}
 		if err == nil {
-			return r, nil
+			return r, to.refs[at], nil
 		}
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
-		if !askAgain(err) {
-			return zero, err
+		if refusals++; !errors.Is(err, actor.ErrClosed) && !errors.Is(err, ErrDeposed) {
+			refusals = 0
+		}
+		// One that closes is not asked again, but another may answer. If the nodes of all
+		// are closed it is this one that is.
+		if !askAgain(err) && (refusals == 0 || refusals >= len(to.refs)) {
+			return zero, actor.Ref{}, err
+		}
+		if !fromLeader(err) {
+			at = (at + 1) % len(to.refs)
 		}
 		select {
 		case <-ctx.Done():
-			return zero, fmt.Errorf("%w: no answer from %v: %w", ctx.Err(), to, last)
+			return zero, actor.Ref{}, fmt.Errorf("%w: no answer from %v: %w", ctx.Err(), to, last)
 		case <-time.After(delay):
 		}
 	}
@@ -313,15 +339,15 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 func askAgain(err error) bool {
-	return actor.Retryable(err) || errors.Is(err, errReturning) || errors.Is(err, errReplacing) || errors.Is(err, errWaiting) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, actor.ErrNoProcess)
+	return actor.Retryable(err) || fromLeader(err) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // describe fetches the job from the coordinator.
-func describe(ctx context.Context, n *actor.Node, coordinator actor.Ref) (Job, error) {
+func describe(ctx context.Context, n *actor.Node, coordinator *candidates) (Job, error) {
 	var layers []shard.Layer
 	optimizers := map[string]Optimizer{}
 	for {
-		r, err := request[describeReply](ctx, n, coordinator, describeRequest{First: len(layers)})
+		r, err := ask[describeReply](ctx, n, coordinator, describeRequest{First: len(layers)})
 		if err != nil {
 			return Job{}, fmt.Errorf("ps: ask %v for the job: %w", coordinator, err)
 		}

@@ -319,11 +319,23 @@ const retryPause = 20 * time.Millisecond
 
 // order sends a command to a server until it answers.
 func (c *Coordinator) order(ctx context.Context, id shard.ServerID, m command) (commandReply, error) {
+	m.Term = c.term
+	return instruct[commandReply](ctx, c, id, m)
+}
+
+// instruct asks a server as long as it is up. One that has heard of a later coordinator
+// ends this one.
+func instruct[R any](ctx context.Context, c *Coordinator, id shard.ServerID, m any) (R, error) {
 	info := c.info(id)
 	if info.Node == "" {
-		return commandReply{}, fmt.Errorf("%w: server %q has not joined", ErrUnavailable, id)
+		var zero R
+		return zero, fmt.Errorf("%w: server %q has not joined", ErrUnavailable, id)
 	}
-	return requestWhile[commandReply](ctx, c.cfg.Node, actor.Ref{Node: info.Node, Name: info.Process}, m, func() bool { return c.isUp(id) })
+	r, _, err := requestFrom[R](ctx, c.cfg.Node, only(actor.Ref{Node: info.Node, Name: info.Process}), m, func() bool { return c.isUp(id) })
+	if errors.Is(err, ErrDeposed) {
+		c.depose(err)
+	}
+	return r, err
 }
 
 // hurries reports whether a move waits for the replication of its shard.
@@ -399,8 +411,9 @@ func (c *Coordinator) ended(w *underWay, r MoveReport) {
 	}
 	if r.Kind == shard.KindReplicate {
 		delete(c.rests, r.Shard)
+		delete(c.unfit, r.Shard)
 		if r.Outcome != shard.Moved {
-			c.rests[r.Shard] = time.Now().Add(repairPause)
+			c.rests[r.Shard], c.unfit[r.Shard] = time.Now().Add(repairPause), r.To
 		}
 		defer c.repair()
 	}

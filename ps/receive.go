@@ -41,8 +41,9 @@ func (r *replica) accept(ses *session, h *wire.Header, from shard.ServerID) erro
 		r.source = ses
 		return nil
 	}
-	if r.changes != h.Request {
-		return fmt.Errorf("%w: the copy of shard %d has %d changes, not %d", shard.ErrRefused, h.Shard, r.changes, h.Request)
+	if r.changes != h.Request || uint64(r.last) != h.Incarnation {
+		return fmt.Errorf("%w: the copy of shard %d has %d changes, the last at epoch %d, not %d at epoch %d",
+			shard.ErrRefused, h.Shard, r.changes, r.last, h.Request, h.Incarnation)
 	}
 	next, err := r.copy.Refollow(from, shard.Epoch(h.Epoch), h.Seq)
 	if err != nil {
@@ -144,7 +145,7 @@ func (r *replica) receiveForward(h *wire.Header, payload []byte, values []float3
 	change := *h
 	change.Kind = wire.Kind(h.Code)
 	if change.Kind == wire.Retain {
-		return r.receiveRetain(payload)
+		return r.receiveRetain(h, payload)
 	}
 	length := 4 * h.Count
 	if change.Kind == wire.Pull {
@@ -172,13 +173,14 @@ func (r *replica) receiveForward(h *wire.Header, payload []byte, values []float3
 	return nil
 }
 
-func (r *replica) receiveRetain(payload []byte) error {
+func (r *replica) receiveRetain(h *wire.Header, payload []byte) error {
 	m, err := decodeRetain(payload)
 	if err != nil || !r.progress.stated {
 		return fmt.Errorf("%w: incarnations in %d bytes: %w", errStream, len(payload), err)
 	}
 	r.windows.Retain(m.Horizon, m.Live)
 	r.changes++
+	r.last = shard.Epoch(h.Epoch)
 	return nil
 }
 
@@ -193,10 +195,10 @@ func (r *replica) receiveState(h *wire.Header, payload []byte) error {
 	if h.Code != 1 {
 		return nil
 	}
-	if len(p.state) < 16 {
-		return fmt.Errorf("%w: state of %d bytes, at least 16", errStream, len(p.state))
+	if len(p.state) < stateHeaderBytes {
+		return fmt.Errorf("%w: state of %d bytes, at least %d", errStream, len(p.state), stateHeaderBytes)
 	}
-	windows, err := shard.DecodeWindows(p.state[16:])
+	windows, err := shard.DecodeWindows(p.state[stateHeaderBytes:])
 	if err != nil {
 		return err
 	}
@@ -205,7 +207,7 @@ func (r *replica) receiveState(h *wire.Header, payload []byte) error {
 		return err
 	}
 	r.windows, r.applied = windows, binary.LittleEndian.Uint64(p.state)
-	r.changes = binary.LittleEndian.Uint64(p.state[8:])
+	r.changes, r.last = binary.LittleEndian.Uint64(p.state[8:]), shard.Epoch(binary.LittleEndian.Uint64(p.state[16:]))
 	for b := range r.blocks {
 		r.blocks[b].seen = r.changes // at the latest
 	}

@@ -39,10 +39,14 @@ type replica struct {
 	windows shard.Windows
 	applied uint64 // pushes applied to this shard, wherever it was
 	changes uint64 // of the state: each is numbered, here and at the followers
+	// last is the epoch of the owner that made the last change. Two copies with the same
+	// number of changes, the last one of the same epoch, are the same.
+	last shard.Epoch
 
 	streams   []*followerStream // owner side: to followers and to the target of a move
 	cut       *cut              // a checkpoint that is being written, nil without
 	deferred  []deferred        // answers that wait for the followers, by change
+	failed    failedStream      // the last one that has not made a copy
 	source    *session          // follower side: who fills this copy
 	progress  receiveProgress
 	gathering int         // followers of the former owner that are looked for: nothing is answered
@@ -101,13 +105,13 @@ func (r *replica) allocate() {
 		r.sum = make([]float32, r.elems)
 	}
 	r.blocks = make([]block, (r.elems+BlockElems-1)/BlockElems)
-	r.windows, r.applied, r.changes, r.progress = shard.Windows{}, 0, 0, receiveProgress{}
+	r.windows, r.applied, r.changes, r.last, r.progress = shard.Windows{}, 0, 0, 0, receiveProgress{}
 }
 
 // free gives the memory back. The caller holds mu.
 func (r *replica) free() {
 	r.weights, r.slots, r.sum, r.blocks = nil, nil, nil, nil
-	r.windows, r.applied, r.changes, r.progress = shard.Windows{}, 0, 0, receiveProgress{}
+	r.windows, r.applied, r.changes, r.last, r.progress = shard.Windows{}, 0, 0, 0, receiveProgress{}
 }
 
 // initialize gives a fresh owner its first values.
@@ -190,6 +194,7 @@ func (r *replica) update(ctx context.Context, h *wire.Header, values []float32) 
 func (r *replica) change(h *wire.Header, values []float32) {
 	b := int(h.Offset / BlockElems)
 	r.changes++
+	r.last = shard.Epoch(h.Epoch)
 	switch h.Kind {
 	case wire.Assign:
 		r.applyAssign(h, values)

@@ -3,10 +3,12 @@ package ps
 import (
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/internal/stream"
 	"github.com/elasticps/elasticps/shard"
 )
@@ -47,4 +49,36 @@ func TestRetainWaitsForFollowers(t *testing.T) {
 	r.gathering = 0
 	r.retain(retain{Horizon: 10})
 	require.Equal(t, uint64(1), r.changes)
+}
+
+// TestFollowFailsOnce: an order whose failure was not heard of is not carried out again.
+func TestFollowFailsOnce(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	var dialled atomic.Int64
+	go func() {
+		for {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			dialled.Add(1)
+			_ = nc.Close() // it is not a server
+		}
+	}()
+	n, err := actor.Start(t.Context(), actor.Config{Name: "n"})
+	require.NoError(t, err)
+	defer n.Close()
+	r := servingReplica(t, 1)
+	s := &Server{cfg: ServerConfig{Node: n}, peers: map[peerKey]chan *peer{}}
+	order := shard.Effect{Kind: shard.EffectFollow, Epoch: 1, Attempt: 1, Peer: "f"}
+	to := serverInfo{ID: "f", Instance: "f", Node: "other", Data: l.Addr().String()}
+	first := s.follow(t.Context(), r, order, to, 0)
+	require.ErrorIs(t, first, ErrUnavailable)
+	require.Equal(t, first, s.follow(t.Context(), r, order, to, 0))
+	require.Equal(t, int64(1), dialled.Load())
+	order.Attempt++
+	require.ErrorIs(t, s.follow(t.Context(), r, order, to, 0), ErrUnavailable)
+	require.Equal(t, int64(2), dialled.Load())
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/elasticps/elasticps/shard"
 	"github.com/elasticps/elasticps/shard/store"
 )
 
@@ -75,6 +76,26 @@ func (c *Coordinator) settling() bool {
 	for _, a := range c.places.owners().Assignments {
 		if a.Owner != "" && !c.heard[a.Owner] {
 			return true
+		}
+	}
+	return false
+}
+
+// awaits reports whether a server that has copies may still be on its way to this
+// coordinator, which has just taken over: its followers need not be replaced. The
+// caller holds c.mu.
+func (c *Coordinator) awaits(records []shard.Record) bool {
+	if time.Since(c.started) > retainGrace {
+		return false
+	}
+	for _, r := range records {
+		if owner := r.Assignment.Owner; owner != "" && !c.heard[owner] {
+			return true
+		}
+		for _, id := range r.Followers.IDs() {
+			if !c.heard[id] {
+				return true
+			}
 		}
 	}
 	return false

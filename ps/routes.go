@@ -18,7 +18,7 @@ const refreshGap = 5 * time.Millisecond
 // answer with a lower epoch than is known changes nothing.
 type routes struct {
 	node        *actor.Node
-	coordinator actor.Ref
+	coordinator *candidates
 
 	version atomic.Uint64 // grows with every change
 
@@ -34,7 +34,7 @@ type routes struct {
 	asked      time.Time     // guarded by refreshing
 }
 
-func newRoutes(n *actor.Node, coordinator actor.Ref, shards int) *routes {
+func newRoutes(n *actor.Node, coordinator *candidates, shards int) *routes {
 	return &routes{
 		node: n, coordinator: coordinator,
 		owners: make([]owner, shards), lost: make([]bool, shards), servers: map[shard.ServerID]serverInfo{},
@@ -105,7 +105,7 @@ func (r *routes) refresh(ctx context.Context) error {
 	}
 	first := 0
 	for {
-		reply, err := request[routesReply](ctx, r.node, r.coordinator, routesRequest{First: first})
+		reply, err := ask[routesReply](ctx, r.node, r.coordinator, routesRequest{First: first})
 		if err != nil {
 			r.asked = time.Now() // those who wait for the lock try their old routes first
 			return fmt.Errorf("ps: ask %v for routes: %w", r.coordinator, err)

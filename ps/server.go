@@ -41,6 +41,10 @@ type ServerConfig struct {
 	ID shard.ServerID
 	// Coordinator is the job's coordinator. Required; its node must be known to Node.
 	Coordinator actor.Ref
+	// Standbys are other nodes' processes that may be the coordinator, in turn, see
+	// StandBy. Their nodes must be known to Node (actor.Config.Peers, Node.AddPeer).
+	// At most MaxStandbys.
+	Standbys []actor.Ref
 	// Listen is the host:port of the data plane. Zero: a free port of 127.0.0.1.
 	// ListenNone: no socket. An address that is not loopback needs TLS or
 	// AllowInsecure.
@@ -93,6 +97,9 @@ type Server struct {
 	ref   actor.Ref
 	info  serverInfo
 	token []byte
+	// coordinator is who orders, term the latest of its terms.
+	coordinator *candidates
+	term        atomic.Uint64
 	// listening is the TCP address of the data plane.
 	listening string
 	free      buffers
@@ -125,7 +132,7 @@ func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.logger(), token: newNonce(), free: make(buffers, 64),
+		cfg: cfg, log: cfg.logger(), token: newNonce(), coordinator: coordinators(cfg.Coordinator, cfg.Standbys), free: make(buffers, 64),
 		replicas: map[shard.ID]*replica{}, conns: map[*stream.Conn]struct{}{}, flights: map[flightKey]*flight{}, peers: map[peerKey]chan *peer{},
 		cutRoom: newCutRoom(cmp.Or(cfg.CheckpointMemory, defaultCheckpointMemory)),
 		info:    serverInfo{ID: cfg.ID, Node: cfg.Node.Name(), Addr: cfg.Node.Addr(), Host: hostID(), Instance: randomID(), Domain: cmp.Or(cfg.Domain, hostID())},
@@ -143,7 +150,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err := register(s.cfg.Node); err != nil {
 		return err
 	}
-	job, err := describe(ctx, s.cfg.Node, s.cfg.Coordinator)
+	job, err := describe(ctx, s.cfg.Node, s.coordinator)
 	if err != nil {
 		return err
 	}
@@ -158,7 +165,8 @@ func (s *Server) start(ctx context.Context) error {
 	if s.ref, err = s.cfg.Node.Spawn(ctx, s.info.Process, &serverActor{s: s}, actor.Options{}); err != nil {
 		return err
 	}
-	return s.register(ctx)
+	_, err = s.register(ctx)
+	return err
 }
 
 func (c ServerConfig) validate() error {
@@ -178,7 +186,7 @@ func (c ServerConfig) validate() error {
 	if c.ReportInterval < 0 || c.WriteTimeout < 0 || c.CheckpointMemory < 0 {
 		errs = append(errs, fmt.Errorf("ps: ReportInterval %v, WriteTimeout %v and CheckpointMemory %d, must be at least 0", c.ReportInterval, c.WriteTimeout, c.CheckpointMemory))
 	}
-	errs = append(errs, checkListen(c.Listen, c.AllowInsecure || c.TLS != nil), checkAdvertise(c.Advertise, c.Listen))
+	errs = append(errs, checkStandbys(c.Standbys), checkListen(c.Listen, c.AllowInsecure || c.TLS != nil), checkAdvertise(c.Advertise, c.Listen))
 	return errors.Join(errs...)
 }
 
@@ -197,8 +205,8 @@ func (s *Server) ID() shard.ServerID { return s.cfg.ID }
 func (s *Server) DataAddr() string { return s.listening }
 
 // register tells the coordinator about this server, its data addresses and what it
-// holds.
-func (s *Server) register(ctx context.Context) error {
+// holds. It returns which coordinator knows now.
+func (s *Server) register(ctx context.Context) (actor.Ref, error) {
 	var held copies
 	var clock uint32
 	for _, r := range s.all() {
@@ -213,14 +221,32 @@ func (s *Server) register(ctx context.Context) error {
 	}
 	began := time.Now()
 	for {
-		_, err := request[registerReply](ctx, s.cfg.Node, s.cfg.Coordinator, registerRequest{Info: s.info, Copies: held, Clock: clock})
+		m := registerRequest{Info: s.info, Copies: held, Clock: clock, Term: s.term.Load()}
+		reply, from, err := requestFrom[registerReply](ctx, s.cfg.Node, s.coordinator, m, nil)
+		if err == nil {
+			err = s.obeys(reply.Term)
+		}
 		if !errors.Is(err, ErrConflict) || time.Since(began) > predecessorGrace {
-			return err
+			return from, err
 		}
 		select { // an earlier run of this server may have died a moment ago
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			return err
+			return actor.Ref{}, err
+		}
+	}
+}
+
+// obeys returns an error if a later coordinator than that of a term is known, and takes
+// note of a new one.
+func (s *Server) obeys(term uint64) error {
+	for {
+		known := s.term.Load()
+		if term < known {
+			return fmt.Errorf("%w: server %q has heard of term %d, this is %d", ErrDeposed, s.cfg.ID, known, term)
+		}
+		if s.term.CompareAndSwap(known, term) {
+			return nil
 		}
 	}
 }
@@ -255,7 +281,7 @@ func (s *Server) report(load ServerLoad) {
 			break
 		}
 	}
-	_ = s.cfg.Node.TryCast(s.cfg.Coordinator, m) // the next one follows
+	_ = s.cfg.Node.TryCast(s.coordinator.current(), m) // the next one follows
 }
 
 // reportSoon tells the coordinator about followers that were lost just now.
@@ -270,7 +296,7 @@ func (s *Server) reportSoon() {
 // Started begins the reports.
 func (a *serverActor) Started(c *actor.Context) error {
 	c.SendAfter(a.s.reportInterval(), reportNow{})
-	return c.Monitor(a.s.cfg.Coordinator)
+	return c.Monitor(a.s.coordinator.current())
 }
 
 // Receive handles one control message. Steps that take time run beside the actor.
@@ -279,10 +305,18 @@ func (a *serverActor) Receive(c *actor.Context, msg any) error {
 	switch m := msg.(type) {
 	case command:
 		req := c.Request()
+		if err := s.obeys(m.Term); err != nil {
+			answer(c, err, nil)
+			return nil
+		}
 		s.spawn(func() { s.answer(req, m) })
 	case saveRequest:
 		req := c.Request()
 		if req == nil {
+			return nil
+		}
+		if err := s.obeys(m.Term); err != nil {
+			req.Fail(err)
 			return nil
 		}
 		s.spawn(func() {
@@ -293,6 +327,9 @@ func (a *serverActor) Receive(c *actor.Context, msg any) error {
 			}
 		})
 	case retain:
+		if s.obeys(m.Term) != nil {
+			return nil
+		}
 		for _, r := range s.all() {
 			r.retain(m)
 		}
@@ -323,10 +360,10 @@ func (a *serverActor) Stopped(*actor.Context, error) { a.s.closeData() }
 func (s *Server) rejoin(c *actor.Context) {
 	for s.ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
-		err := s.register(ctx)
+		from, err := s.register(ctx)
 		cancel()
 		if err == nil {
-			_ = c.Monitor(s.cfg.Coordinator) // a failure shows as another Down
+			_ = c.Monitor(from) // a failure shows as another Down
 			return
 		}
 		s.log.Warn("server cannot reach the coordinator", "server", s.cfg.ID, "err", err)

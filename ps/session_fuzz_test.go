@@ -86,8 +86,8 @@ func FuzzSession(f *testing.F) {
 	meta := field(wire.BlockMeta, 0, 1, 1, 0, 0, 0)
 	meta[24] = blockMetaBytes
 	state := field(wire.State, 1, 1, 4, 0, 0, 0)
-	state[24] = 28
-	f.Add(false, cat(follow, meta, make([]byte, blockMetaBytes), field(wire.Block, 0, 1, 2, 0, 9, 1), field(wire.Block, 1, 1, 3, 0, 9, 1), state, make([]byte, 28)))
+	state[24] = 36
+	f.Add(false, cat(follow, meta, make([]byte, blockMetaBytes), field(wire.Block, 0, 1, 2, 0, 9, 1), field(wire.Block, 1, 1, 3, 0, 9, 1), state, make([]byte, 36)))
 	f.Add(false, cat(follow, field(wire.Forward, byte(wire.Push), 1, 1, 0, 9, 1)))
 	f.Add(false, cat(field(wire.Assign, 0, 0, 1, 1, BlockElems, 1), field(wire.Push, 0, 0, 2, 1, BlockElems, 1)))
 	f.Fuzz(func(t *testing.T, raw bool, in []byte) {

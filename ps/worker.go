@@ -44,7 +44,7 @@ func (w *Worker) Tick(ctx context.Context) error {
 	ctx, cancel := bounded(ctx, w.cfg.Timeout)
 	defer cancel()
 	clock := w.clock.Load()
-	r, err := request[tickReply](ctx, w.cfg.Node, w.cfg.Coordinator, tickRequest{Incarnation: w.incarnation.Load(), Clock: clock})
+	r, err := ask[tickReply](ctx, w.cfg.Node, w.coordinator, tickRequest{Incarnation: w.incarnation.Load(), Clock: clock})
 	if err != nil {
 		return fmt.Errorf("ps: worker %q at clock %d: %w", w.cfg.Name, clock, err)
 	}
@@ -177,7 +177,7 @@ type clientActor struct{ c *Client }
 // Started begins the reports and watches the coordinator.
 func (a *clientActor) Started(c *actor.Context) error {
 	c.SendAfter(a.c.cfg.ReportInterval, reportNow{})
-	return c.Monitor(a.c.cfg.Coordinator)
+	return c.Monitor(a.c.coordinator.current())
 }
 
 // Receive handles one control message.
@@ -190,7 +190,7 @@ func (a *clientActor) Receive(ctx *actor.Context, msg any) error {
 		ctx.Reply(done{})
 	case reportNow:
 		if inc := c.incarnation.Load(); inc != 0 {
-			_ = ctx.Node().TryCast(c.cfg.Coordinator, workerReport{Incarnation: inc, Load: c.stats.load()}) // the next one follows
+			_ = ctx.Node().TryCast(c.coordinator.current(), workerReport{Incarnation: inc, Load: c.stats.load()}) // the next one follows
 		}
 		if c.stats.forget() {
 			c.routes.version.Add(1) // the paths are looked up again
@@ -206,10 +206,10 @@ func (a *clientActor) Receive(ctx *actor.Context, msg any) error {
 func (c *Client) rejoin(actx *actor.Context) {
 	for c.ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(c.ctx, 5*time.Second)
-		_, err := c.join(ctx)
+		_, from, err := c.join(ctx)
 		cancel()
 		if err == nil {
-			_ = actx.Monitor(c.cfg.Coordinator) // a failure shows as another Down
+			_ = actx.Monitor(from) // a failure shows as another Down
 			return
 		}
 		if errors.Is(err, ErrNotMember) {

@@ -17,8 +17,9 @@ type FollowerPlan struct {
 // those on the server with the fewest bytes, as owner or follower; ties go to the lower
 // ID. A follower on a draining server is let go when there are enough others. Shards
 // with a move pending, or an owner that is not up, get none for now. At most one
-// follower is added to a shard in one plan.
-func PlanFollowers(records []Record, shards []Shard, servers []Server, want int) FollowerPlan {
+// follower is added to a shard in one plan. avoid has servers that could not follow a
+// shard the last time, and are taken if there is no other.
+func PlanFollowers(records []Record, shards []Shard, servers []Server, want int, avoid map[ID]ServerID) FollowerPlan {
 	bytes := make(map[ServerID]int64, len(servers))
 	for _, r := range records {
 		size := shards[r.Assignment.Shard].Bytes()
@@ -40,7 +41,7 @@ func PlanFollowers(records []Record, shards []Shard, servers []Server, want int)
 		if missing <= 0 || r.Pending != nil || !up || r.Followers.Len() == MaxFollowers {
 			continue
 		}
-		to := bestFollower(r, servers, bytes)
+		to := bestFollower(r, servers, bytes, avoid[id])
 		bytes[to] += shards[id].Bytes()
 		plan.Add = append(plan.Add, Move{id, owner, to})
 	}
@@ -76,7 +77,7 @@ func missingFollowers(r Record, servers []Server, want int) int {
 }
 
 // bestFollower is the server for one more follower. There is one.
-func bestFollower(r Record, servers []Server, bytes map[ServerID]int64) ServerID {
+func bestFollower(r Record, servers []Server, bytes map[ServerID]int64, avoid ServerID) ServerID {
 	taken := map[string]bool{}
 	for _, s := range servers {
 		if s.ID == r.Assignment.Owner || r.Followers.Has(s.ID) {
@@ -84,6 +85,12 @@ func bestFollower(r Record, servers []Server, bytes map[ServerID]int64) ServerID
 		}
 	}
 	order := func(a, b Server) int {
+		if (a.ID == avoid) != (b.ID == avoid) {
+			if b.ID == avoid {
+				return -1
+			}
+			return 1
+		}
 		if taken[a.Domain] != taken[b.Domain] {
 			if taken[b.Domain] {
 				return -1

@@ -16,6 +16,7 @@ type Mutants struct {
 	NoWindowsInState  bool // the state frame comes without the push windows
 	NoDrain           bool // a freeze returns before the target has everything
 	AnyChange         bool // a follower goes on with an owner whose state is another
+	AnyLineage        bool // and with one that has as many changes, but other ones
 	AnyStream         bool // a follower takes frames of a stream that was replaced
 	KeepIgnoresSet    bool // an owner takes an older set of followers for the newer
 	KeepBeforeDrop    bool // the owner hears of a drop before the store has it

@@ -84,6 +84,7 @@ type update struct {
 	push   *push
 	block  int
 	change uint64
+	epoch  shard.Epoch // of the owner that made it
 	floor  uint64
 }
 
@@ -95,8 +96,9 @@ type replica struct {
 
 	blocks  [NumBlocks]block
 	windows shard.Windows
-	applied uint64  // changes
-	trail   []point // what the blocks summed up to, since the copy was complete
+	applied uint64      // changes
+	last    shard.Epoch // of the owner that made the last one
+	trail   []point     // what the blocks summed up to, since the copy was complete
 
 	streams   []*stream // an owner's
 	gathering int       // followers of the former owner that are looked for
@@ -196,7 +198,7 @@ func (r *replica) retain(horizon uint64, live []uint64) {
 		return
 	}
 	w.count("retain")
-	r.applied++
+	r.applied, r.last = r.applied+1, r.copy.Epoch
 	r.remember(r.applied)
 	for _, s := range append([]*stream(nil), r.streams...) {
 		s.forwardRetain(r.applied, horizon, live)

@@ -94,9 +94,9 @@ func (r *replica) open(to shard.ServerID, attempt uint64, refollow bool) {
 	}
 	s := &stream{owner: r, to: t, attempt: attempt, out: newPipe(r.at.process, t.process), back: newPipe(t.process, r.at.process), heard: r.at.clock()}
 	r.streams = append(r.streams, s)
-	change, epoch := r.applied, r.copy.Epoch
+	change, epoch, last := r.applied, r.copy.Epoch, r.last
 	target := t.replicas[r.index]
-	s.out.write(func() { target.accept(s, refollow, epoch, change) })
+	s.out.write(func() { target.accept(s, refollow, epoch, change, last) })
 	if refollow {
 		s.sent, s.state, s.gathered = NumBlocks, true, true
 		r.gathering++
@@ -141,11 +141,11 @@ func (s *stream) nextBlock() {
 		}
 		r.copy = next
 	}
-	windows, change := r.windows.Append(nil), r.applied
+	windows, change, last := r.windows.Append(nil), r.applied, r.last
 	if r.at.w.mutants.NoWindowsInState {
 		windows = new(shard.Windows).Append(nil)
 	}
-	s.out.write(func() { target.receiveState(s, windows, change) })
+	s.out.write(func() { target.receiveState(s, windows, change, last) })
 }
 
 // forward sends an update that was just applied behind the block that it touched.
@@ -168,10 +168,10 @@ func (s *stream) forwardRetain(change, horizon uint64, live []uint64) {
 		return
 	}
 	s.inFlight++
-	target := s.to.replicas[s.owner.index]
+	target, epoch := s.to.replicas[s.owner.index], s.owner.last
 	s.out.write(func() {
 		s.inFlight--
-		if target.follows(s) && target.next(change) {
+		if target.follows(s) && target.next(change, epoch) {
 			target.windows.Retain(horizon, live)
 			target.remember(change)
 			s.answer(func() { s.confirmed = max(s.confirmed, change) })
@@ -249,7 +249,7 @@ func (r *replica) follows(s *stream) bool {
 }
 
 // accept is the follower's answer to a new stream.
-func (r *replica) accept(s *stream, refollow bool, epoch shard.Epoch, change uint64) {
+func (r *replica) accept(s *stream, refollow bool, epoch shard.Epoch, change uint64, last shard.Epoch) {
 	refuse := func(why string) {
 		s.answer(func() { s.end("refused: " + why) })
 	}
@@ -261,7 +261,8 @@ func (r *replica) accept(s *stream, refollow bool, epoch shard.Epoch, change uin
 		r.in = s
 		return
 	}
-	if change != r.applied && !r.at.w.mutants.AnyChange {
+	m := r.at.w.mutants
+	if (change != r.applied && !m.AnyChange) || (last != r.last && !m.AnyLineage) {
 		refuse("the state is not the same")
 		return
 	}
@@ -287,7 +288,7 @@ func (r *replica) receiveBlock(s *stream, b int, content block) {
 	s.answer(s.nextBlock)
 }
 
-func (r *replica) receiveState(s *stream, windows []byte, change uint64) {
+func (r *replica) receiveState(s *stream, windows []byte, change uint64, last shard.Epoch) {
 	if !r.follows(s) {
 		return
 	}
@@ -300,7 +301,7 @@ func (r *replica) receiveState(s *stream, windows []byte, change uint64) {
 		r.at.w.fail("windows of shard %d: %w", r.index, err)
 		return
 	}
-	r.copy, r.windows, r.applied = next, decoded, change
+	r.copy, r.windows, r.applied, r.last = next, decoded, change, last
 	r.at.w.note("%s: shard %d caught up with %s at change %d, attempt %d", r.at.name, r.index, s.owner.at.name, change, s.attempt)
 	r.at.w.checkEqual(r, s.owner, change)
 	s.answer(func() {
@@ -317,7 +318,7 @@ func (r *replica) receiveUpdate(s *stream, u update, live bool) {
 		r.change(u)
 		return
 	}
-	if !r.next(u.change) {
+	if !r.next(u.change, u.epoch) {
 		return
 	}
 	if v := r.windows.Admit(u.push.incarnation, u.push.seq, u.floor); v != shard.Fresh {
@@ -329,11 +330,11 @@ func (r *replica) receiveUpdate(s *stream, u update, live bool) {
 }
 
 // next counts a change, which has to be the one after the last.
-func (r *replica) next(change uint64) bool {
+func (r *replica) next(change uint64, epoch shard.Epoch) bool {
 	if change != r.applied+1 {
 		r.at.w.fail("I6: shard %d at %s: change %d after change %d", r.index, r.at.name, change, r.applied)
 		return false
 	}
-	r.applied = change
+	r.applied, r.last = change, epoch
 	return true
 }

@@ -232,9 +232,9 @@ func (r *replica) push(o *operation, epoch shard.Epoch, floor uint64) {
 	change := r.applied
 	switch verdict {
 	case shard.Fresh:
-		r.applied++
+		r.applied, r.last = r.applied+1, r.copy.Epoch
 		change = r.applied
-		u := update{p, o.block, change, floor}
+		u := update{p, o.block, change, r.last, floor}
 		r.change(u)
 		for _, s := range append([]*stream(nil), r.streams...) {
 			s.forward(u)
