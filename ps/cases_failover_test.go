@@ -3,6 +3,8 @@ package ps_test
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/shard"
+	"github.com/elasticps/elasticps/shard/store"
 )
 
 // Servers that die, hang, and come back, with followers and without.
@@ -310,4 +313,48 @@ func TestRemoveServerThatFollows(t *testing.T) {
 		eventually(t, "nothing is left on it", func() bool { return ps.StateBytes(leaving) == 0 })
 		tr.exact()
 	})
+}
+
+// heldStore is a store whose changes of some keys wait.
+type heldStore struct {
+	store.Store
+	hold func(key string)
+}
+
+func (h *heldStore) CompareAndSwap(ctx context.Context, key string, old store.Revision, value []byte) (store.Revision, error) {
+	h.hold(key)
+	return h.Store.CompareAndSwap(ctx, key, old, value)
+}
+
+// TestOwnerRegistersWhileItIsReplaced: an owner that was silent comes back when its follower
+// is about to be promoted. It is told that it was replaced, and follows.
+func TestOwnerRegistersWhileItIsReplaced(t *testing.T) {
+	settled(t)
+	var armed atomic.Bool
+	proceed := make(chan struct{})
+	release := sync.OnceFunc(func() { close(proceed) })
+	t.Cleanup(release)
+	c := newCluster(t, layersJob(1, 1, 100), func(c *cluster) {
+		c.cfg.Store = &heldStore{c.store, func(key string) {
+			if key == "elasticps/job/shard/00000000" && armed.CompareAndSwap(true, false) {
+				<-proceed
+			}
+		}}
+	})
+	owner := c.process("server", "s1")
+	c.placed()
+	c.server("s2")
+	c.protected()
+	tr := c.traffic("l0", 100, c.worker("w"))
+	tr.goesOn()
+	armed.Store(true)
+	owner.signal(syscall.SIGSTOP)
+	eventually(t, "the promotion is about to be written", func() bool { return !armed.Load() })
+	owner.signal(syscall.SIGCONT)
+	eventually(t, "the owner is back", func() bool { return c.isUp("s1") })
+	release()
+	eventually(t, "s2 owns", func() bool { return c.owner(0) == "s2" })
+	eventually(t, "s1 follows", func() bool { return c.follows("s1") == 1 })
+	tr.goesOn()
+	tr.exact()
 }

@@ -281,11 +281,14 @@ func (c *Coordinator) appoint(id shard.ID, sure bool) error {
 	return c.ctx.Err()
 }
 
-// clean has the parties of a move that a promotion has ended drop what they have.
+// clean has the parties of a move that a promotion has ended drop what they have, and the
+// former owner, which may have registered while it was being replaced.
 func (c *Coordinator) clean(before shard.Record) {
+	id := before.Assignment.Shard
+	c.free(id, before.Assignment.Owner)
 	if p := before.Pending; p != nil {
-		c.free(before.Assignment.Shard, p.From)
-		c.free(before.Assignment.Shard, p.To)
+		c.free(id, p.From)
+		c.free(id, p.To)
 	}
 }
 

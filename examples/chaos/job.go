@@ -157,14 +157,14 @@ func (j *job) healthy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	var missing string
-	since := time.Now() // when the servers were last seen incomplete
-	tell := since.Add(tellAfter)
+	began := time.Now()
+	since, tell := began, began.Add(tellAfter) // when the servers were last seen incomplete
 	err := poll(ctx, func() bool {
 		if j.prober.isLost() != nil {
 			return true
 		}
 		if time.Now().After(tell) {
-			fmt.Fprintf(j.out, "not healthy after %v: %s\n", time.Since(tell.Add(-tellAfter)).Round(time.Second), missing)
+			fmt.Fprintf(j.out, "not healthy after %v: %s\n", time.Since(began).Round(time.Second), missing)
 			tell = tell.Add(tellAfter)
 		}
 		asking, cancel := context.WithTimeout(ctx, statusTimeout)
