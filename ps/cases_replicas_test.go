@@ -43,7 +43,7 @@ func (c *cluster) sets() (sets []uint64) {
 // their copies follow on; nothing is copied again.
 func TestCoordinatorRestartKeepsFollowers(t *testing.T) {
 	settled(t)
-	c := newCluster(t, layersJob(1, 3, 100))
+	c := newCluster(t, layersJob(1, 3, 100), patient) // one that is taken for dead is dropped, rightly
 	for _, id := range []shard.ServerID{"s1", "s2", "s3"} {
 		c.server(id)
 	}
