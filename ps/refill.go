@@ -3,7 +3,6 @@ package ps
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
@@ -130,7 +129,7 @@ func (s *Server) alone() (counts []shardCount) {
 		return nil
 	}
 	all := s.all()
-	start := int(time.Now().UnixNano()/int64(s.reportInterval())) * maxCounts
+	start := int(since()/int64(s.reportInterval())) * maxCounts
 	for i := range min(len(all), maxCounts) {
 		r := all[(start+i)%len(all)]
 		r.mu.Lock()
