@@ -109,6 +109,7 @@ func testT1(t *testing.T, signal syscall.Signal, within time.Duration) {
 	if signal == syscall.SIGSTOP {
 		victim.signal(syscall.SIGCONT)
 		eventually(t, "the deposed server is back", func() bool { return c.isUp("s2") })
+		eventually(t, "it knows that it is deposed", func() bool { return c.load("s2").Shards == c.owned("s2") })
 	}
 	c.protected()
 	for _, tr := range all {

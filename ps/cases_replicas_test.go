@@ -43,7 +43,7 @@ func (c *cluster) sets() (sets []uint64) {
 // their copies follow on; nothing is copied again.
 func TestCoordinatorRestartKeepsFollowers(t *testing.T) {
 	settled(t)
-	c := newCluster(t, layersJob(1, 3, 100))
+	c := newCluster(t, layersJob(1, 3, 100), patient) // one that is taken for dead is dropped, rightly
 	for _, id := range []shard.ServerID{"s1", "s2", "s3"} {
 		c.server(id)
 	}
@@ -181,3 +181,34 @@ func TestReplacedServerMayLive(t *testing.T) {
 	tr.goesOn()
 	tr.exact()
 }
+
+// TestEndedConnectionIsForgotten: an owner keeps nothing of a follower that has ended.
+func TestEndedConnectionIsForgotten(t *testing.T) {
+	settled(t)
+	c := newCluster(t, layersJob(1, 1, 100))
+	servers := map[shard.ServerID]*ps.Server{"s1": c.server("s1"), "s2": c.server("s2")}
+	c.placed()
+	c.protected()
+	owner := c.owner(0)
+	require.Equal(t, 1, servers[owner].Peers())
+	for id, s := range servers {
+		if id != owner {
+			require.NoError(t, s.Close())
+		}
+	}
+	eventually(t, "the connection is forgotten", func() bool { return servers[owner].Peers() == 0 })
+}
+
+// load is the load of a server as it says itself, zero if it does not answer.
+func (c *cluster) load(id shard.ServerID) ps.ServerLoad {
+	for _, s := range c.status().Servers {
+		if s.ID == id {
+			load, _ := c.admin.Load(c.ctx, s)
+			return load
+		}
+	}
+	return ps.ServerLoad{}
+}
+
+// owned is how many shards a server owns, as the coordinator knows it.
+func (c *cluster) owned(id shard.ServerID) int { return len(c.status().Map.Of(id)) }

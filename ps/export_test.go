@@ -141,3 +141,21 @@ func OrderOf(msg any) string {
 	}
 	return ""
 }
+
+// Peers is how many connections to followers the server keeps.
+func (s *Server) Peers() (n int) {
+	s.peerMu.Lock()
+	defer s.peerMu.Unlock()
+	for _, slot := range s.peers {
+		select {
+		case p := <-slot:
+			if p != nil {
+				n++
+			}
+			slot <- p
+		default: // somebody dials
+			n++
+		}
+	}
+	return n
+}

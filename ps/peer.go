@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,8 +120,23 @@ func (s *Server) newPeer(ctx context.Context, key peerKey, to serverInfo) (*peer
 		return nil, conn.CloseWithError(ErrClosed)
 	}
 	s.spawn(p.send)
-	s.spawn(func() { p.receive(); s.untrack(conn) })
+	s.spawn(func() { p.receive(); s.untrack(conn); s.forget(p) })
 	return p, nil
+}
+
+// forget lets go of a connection that has ended, unless somebody is about to replace it.
+func (s *Server) forget(p *peer) {
+	s.peerMu.Lock()
+	slot := s.peers[p.key]
+	s.peerMu.Unlock()
+	select {
+	case kept := <-slot:
+		if kept == p {
+			kept = nil
+		}
+		slot <- kept
+	default:
+	}
 }
 
 // dialPeer opens a data connection to another server.
@@ -168,10 +184,7 @@ func (p *peer) put(frame streamFrame) {
 	p.mu.Lock()
 	p.frames = append(p.frames, frame)
 	p.mu.Unlock()
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.awake()
 }
 
 // full reports whether too many frames wait. Then r.room is signalled when there are
@@ -215,9 +228,21 @@ func (p *peer) send() {
 	}
 }
 
-// beat asks the follower whether it follows. The question carries when it was asked.
+// beat asks the follower whether it follows. The question carries when it was asked, and
+// goes before all that waits: a lease must not run out because a follower is slow.
 func (p *peer) beat() {
-	p.put(streamFrame{header: wire.Header{Kind: wire.Beat, Request: uint64(since())}})
+	p.mu.Lock()
+	p.frames = slices.Insert(p.frames, 0, streamFrame{header: wire.Header{Kind: wire.Beat, Request: uint64(since())}})
+	p.mu.Unlock()
+	p.awake()
+}
+
+// awake has what is queued sent.
+func (p *peer) awake() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
 }
 
 // take moves the frames of one write into batch.

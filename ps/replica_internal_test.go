@@ -10,6 +10,7 @@ import (
 
 	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/internal/stream"
+	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -81,4 +82,19 @@ func TestFollowFailsOnce(t *testing.T) {
 	order.Attempt++
 	require.ErrorIs(t, s.follow(t.Context(), r, order, to, 0), ErrUnavailable)
 	require.Equal(t, int64(2), dialled.Load())
+}
+
+// TestBeatGoesFirst: a lease does not depend on how much waits for the connection.
+func TestBeatGoesFirst(t *testing.T) {
+	p := &peer{wake: make(chan struct{}, 1)}
+	for i := range peerQueue {
+		p.put(streamFrame{header: wire.Header{Kind: wire.Forward, Request: uint64(i), Length: wire.MaxPayload}})
+	}
+	p.beat()
+	var batch [maxPeerBatch]streamFrame
+	require.Equal(t, batchBytes/wire.MaxPayload+1, p.take(&batch))
+	require.Equal(t, wire.Beat, batch[0].header.Kind)
+	for i := range batchBytes / wire.MaxPayload {
+		require.Equal(t, uint64(i), batch[i+1].header.Request, "the others keep their order")
+	}
 }
