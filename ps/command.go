@@ -2,6 +2,7 @@ package ps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -53,6 +54,10 @@ func (s *Server) answer(req *actor.Request, m command) {
 		ctx, cancel := context.WithTimeout(s.ctx, min(max(m.Timeout, time.Millisecond), maxStep))
 		f.err = s.execute(ctx, m)
 		cancel()
+		if errors.Is(f.err, context.DeadlineExceeded) || errors.Is(f.err, context.Canceled) {
+			// It has failed for good: who reads that its time is over would ask again.
+			f.err = fmt.Errorf("%w: %v", ErrUnavailable, f.err)
+		}
 		s.mu.Lock()
 		delete(s.flights, key)
 		s.mu.Unlock()
