@@ -54,7 +54,9 @@ func TestRestartedTargetIsNotTakenForLossLater(t *testing.T) {
 // the servers: the move stays in the store for the next one.
 func TestClosedNodeOfCoordinatorDoesNotUndoAMove(t *testing.T) {
 	s := &steps{}
-	c := newCluster(t, tinyJob(ps.ASP, layer("a", 10)), s.install)
+	job := tinyJob(ps.ASP, layer("a", 10))
+	job.Replicas = ps.NoReplicas // the source of a move has something to release
+	c := newCluster(t, job, s.install)
 	c.server("s1")
 	require.NoError(t, c.worker("w").Push(c.ctx, "a", vector(10, -1)))
 	c.server("s2")
@@ -62,7 +64,11 @@ func TestClosedNodeOfCoordinatorDoesNotUndoAMove(t *testing.T) {
 	s.once(shard.EffectRelease, func() { _ = c.home.Close(); close(closed) })
 	ctx, cancel := context.WithCancel(c.ctx)
 	go func() { _, _ = c.admin.Move(ctx, 0, "s2") }()
-	<-closed
+	select {
+	case <-closed:
+	case <-c.ctx.Done():
+		require.FailNow(t, "the move did not come to the step")
+	}
 	require.Never(t, func() bool {
 		e, err := c.store.Get(c.ctx, "elasticps/job/shard/00000000")
 		if err != nil {
