@@ -140,6 +140,7 @@ func TestAdvertise(t *testing.T) {
 	require.Zero(t, passed.Load())
 	for range 2 {
 		n := passed.Load()
+		require.Eventually(t, func() bool { return a.livePeer("b") != nil }, 5*time.Second, time.Millisecond, "a may learn later than b that they are connected")
 		a.livePeer("b").fail(errTest)
 		require.Eventually(t, func() bool {
 			got, err := a.Call(within(t, time.Second), ref, "x")
