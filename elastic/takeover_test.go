@@ -139,6 +139,9 @@ func (l *leader) die() {
 // step of every operator: those of another host finish or undo what they have left,
 // while workers push.
 func TestControllerEndsAtEachStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("its bounds are too short for the race detector")
+	}
 	errEnded := errors.New("the controller has ended")
 	at := func(kind elastic.Kind) func(l *leader) {
 		return func(l *leader) {

@@ -151,7 +151,9 @@ func TestT5MessagesAlwaysLost(t *testing.T) {
 // A command that is always lost makes a move end by its deadline.
 func TestT5CommandAlwaysLost(t *testing.T) {
 	settled(t)
-	c := newCluster(t, smallJob(ps.Consistency{}), func(c *cluster) {
+	job := smallJob(ps.Consistency{})
+	job.Replicas = ps.NoReplicas // else it may be a follower already
+	c := newCluster(t, job, func(c *cluster) {
 		c.cfg.StepTimeout, c.cfg.CopyTimeout = 300*time.Millisecond, 300*time.Millisecond
 	})
 	c.server("s1")

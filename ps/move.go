@@ -41,6 +41,7 @@ type underWay struct {
 	begun   time.Time
 	waiting []*actor.Request
 	next    *queuedMove // begins when a replication has ended
+	asked   *queuedMove // of a move that may be begun again: its target was a follower
 }
 
 // queuedMove is a move that waits for the replication of its shard.
@@ -88,6 +89,9 @@ func (c *Coordinator) begin(q *queuedMove, first bool) {
 	r := c.places.record(id)
 	mig, effects, err := shard.Begin(r, q.message.To)
 	w := &underWay{nonce: q.message.Nonce, begun: q.begun, waiting: []*actor.Request{q.request}}
+	if first && mig.Kind == shard.KindSwitch {
+		w.asked = q
+	}
 	if first && mig.Kind == shard.KindMove && shard.Exposed([]shard.Record{r}, c.candidates(), c.cfg.Job.Replicas) > 0 {
 		// The target becomes a follower first, and the source one then: at no time is the
 		// shard on one server only that was on two.
@@ -396,6 +400,11 @@ func (c *Coordinator) ended(w *underWay, r MoveReport) {
 	c.unsettled = true
 	if !w.begun.IsZero() {
 		r.Started, r.Total = w.begun.Sub(c.started), time.Since(w.begun)
+	}
+	if w.asked != nil && r.Outcome == shard.Aborted && !c.places.record(r.Shard).Followers.Has(r.To) {
+		w.asked.request = w.waiting[len(w.waiting)-1] // the latest attempt of the request
+		c.begin(w.asked, true)                        // the follower was lost meanwhile: the shard is copied
+		return
 	}
 	if r.Kind != shard.KindReplicate {
 		c.moves = append(c.moves, keptMove{w.nonce, r})
