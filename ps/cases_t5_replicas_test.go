@@ -103,6 +103,14 @@ func loseOrder(t *testing.T, order string, times int64) {
 	got := make([]float32, elemsOfT5)
 	require.NoError(t, w.Pull(c.ctx, "l0", got))
 	require.Equal(t, vector(elemsOfT5, float32(pushed)), got)
+	eventually(t, "a deposed owner knows it", func() bool {
+		for _, s := range c.status().Servers {
+			if load, err := c.admin.Load(c.ctx, s); s.Up && (err != nil || load.Shards != s.Owned) {
+				return false
+			}
+		}
+		return true
+	})
 	c.oneOwner()
 	c.noSpareCopies(elemsOfT5)
 }
