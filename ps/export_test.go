@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -54,36 +55,56 @@ func Expel(ctx context.Context, c *Client) error {
 }
 
 // FollowersEqual compares the state of every follower with that of its owner, bit by
-// bit, and returns how many there are.
+// bit, when it has as many changes, and returns how many there are.
 func FollowersEqual(t testing.TB, servers ...*Server) (n int) {
 	t.Helper()
 	for _, s := range servers {
 		for _, owner := range s.all() {
-			if owner.copy.State != shard.Serving {
-				continue
-			}
 			for _, other := range servers {
-				if !owner.copy.Followers.Has(other.ID()) {
-					continue
-				}
-				n++
-				f := other.replica(owner.spec.ID)
-				require.Equal(t, owner.weights, f.weights)
-				require.Equal(t, owner.slots, f.slots)
-				require.Equal(t, owner.sum, f.sum)
-				require.Equal(t, owner.applied, f.applied)
-				require.Equal(t, owner.changes, f.changes)
-				require.Equal(t, owner.last, f.last)
-				require.Equal(t, owner.windows.Append(nil), f.windows.Append(nil))
-				for i, b := range owner.blocks {
-					g := f.blocks[i]
-					b.seen, g.seen = 0, 0
-					require.Equal(t, b, g)
+				if f := other.replica(owner.spec.ID); f != nil && f != owner && followerEqual(t, owner, f, other.ID()) {
+					n++
 				}
 			}
 		}
 	}
 	return n
+}
+
+// followerEqual reports whether f follows owner, and requires that it is the same.
+func followerEqual(t testing.TB, owner, f *replica, id shard.ServerID) bool {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		owner.mu.Lock()
+		f.mu.Lock()
+		follows := owner.copy.State == shard.Serving && owner.copy.Followers.Has(id)
+		if same := owner.changes == f.changes; !follows || same || time.Since(began) > 5*time.Second {
+			defer owner.mu.Unlock()
+			defer f.mu.Unlock()
+			if follows {
+				requireSame(t, owner, f)
+			}
+			return follows
+		}
+		f.mu.Unlock()
+		owner.mu.Unlock()
+	}
+}
+
+// requireSame compares two copies whose locks are held.
+func requireSame(t testing.TB, owner, f *replica) {
+	t.Helper()
+	require.Equal(t, owner.changes, f.changes)
+	require.Equal(t, owner.last, f.last)
+	require.Equal(t, owner.weights, f.weights)
+	require.Equal(t, owner.slots, f.slots)
+	require.Equal(t, owner.sum, f.sum)
+	require.Equal(t, owner.applied, f.applied)
+	require.Equal(t, owner.windows.Append(nil), f.windows.Append(nil))
+	for i, b := range owner.blocks {
+		g := f.blocks[i]
+		b.seen, g.seen = 0, 0
+		require.Equal(t, b, g)
+	}
 }
 
 // State is what a server has of a shard.
