@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -107,14 +108,13 @@ func (r role) stand(n *actor.Node) error {
 	}
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
-	halted := false
+	var halted atomic.Bool // moves run at the same time
 	cfg := ps.CoordinatorConfig{
 		Node: n, Job: r.Job, Store: &storeClient{n, r.Served}, StepTimeout: 2 * time.Second, LeaseTTL: r.LeaseTTL,
 		Step: func(e shard.Effect) {
-			if e.Kind != r.HaltAt || halted {
+			if e.Kind != r.HaltAt || !halted.CompareAndSwap(false, true) {
 				return
 			}
-			halted = true
 			fmt.Println("halt")
 			if !r.Hang {
 				select {} // until it is killed
