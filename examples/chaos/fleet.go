@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/elasticps/elasticps/elastic"
 	"github.com/elasticps/elasticps/examples/internal/training"
@@ -156,17 +155,15 @@ func (f *fleet) command(id shard.ServerID) *exec.Cmd {
 	return cmd
 }
 
-const keepInterval = 20 * time.Millisecond
-
 // keep starts processes and keeps them running until close. It returns when all are
 // ready for the first time.
 func (f *fleet) keep(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		f.keeping.Go(func() {
-			_ = poll(f.life, func() bool { f.revive(name); return false }) // it ends with the fleet
+			_ = training.Poll(f.life, func() bool { f.revive(name); return false }) // it ends with the fleet
 		})
 	}
-	return poll(ctx, func() bool { return f.allReady(names...) })
+	return training.Poll(ctx, func() bool { return f.allReady(names...) })
 }
 
 // revive starts a process that does not run, if it is to.
@@ -202,21 +199,6 @@ func (f *fleet) allReady(names ...string) bool {
 	return true
 }
 
-// poll asks again and again until the condition holds, or returns the cause when ctx
-// ends first.
-func poll(ctx context.Context, done func() bool) error {
-	tick := time.NewTicker(keepInterval)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
-}
-
 // inflict does a fault and returns what ends it.
 func (f *fleet) inflict(ctx context.Context, x fault) (undo func() error, err error) {
 	w := f.links[x.target]
@@ -228,7 +210,7 @@ func (f *fleet) inflict(ctx context.Context, x fault) (undo func() error, err er
 		w.cut(x.kind, false)
 		return func() error { w.cut(x.kind, true); return nil }, nil
 	}
-	if err := poll(ctx, func() bool { return f.allReady(x.target) }); err != nil {
+	if err := training.Poll(ctx, func() bool { return f.allReady(x.target) }); err != nil {
 		return nil, fmt.Errorf("chaos: %s %s: it does not start: %w", x.kind, x.target, err)
 	}
 	f.mu.Lock()
@@ -254,7 +236,7 @@ func (f *fleet) kill(ctx context.Context, name string, process *os.Process, w wi
 	f.dead[name], f.running[name] = true, nil
 	f.mu.Unlock()
 	_ = process.Kill() // it may have ended by itself
-	err = poll(ctx, func() bool { return errors.Is(process.Kill(), os.ErrProcessDone) })
+	err = training.Poll(ctx, func() bool { return errors.Is(process.Kill(), os.ErrProcessDone) })
 	if err != nil {
 		return nil, fmt.Errorf("chaos: kill %s: %w", name, err)
 	}

@@ -159,7 +159,7 @@ func (j *job) healthy(ctx context.Context) error {
 	var missing string
 	began := time.Now()
 	since, tell := began, began.Add(tellAfter) // when the servers were last seen incomplete
-	err := poll(ctx, func() bool {
+	err := training.Poll(ctx, func() bool {
 		if j.prober.isLost() != nil {
 			return true
 		}
@@ -267,7 +267,7 @@ func (j *job) inflict(ctx context.Context, x fault, began time.Time) (event, err
 	}
 	ended := time.Now()
 	if j.Overlap {
-		err = poll(ctx, func() bool { return j.prober.since(ended) || j.prober.isLost() != nil })
+		err = training.Poll(ctx, func() bool { return j.prober.since(ended) || j.prober.isLost() != nil })
 	} else {
 		err = j.healthy(ctx)
 	}
@@ -288,7 +288,7 @@ func (j *job) inflict(ctx context.Context, x fault, began time.Time) (event, err
 func (j *job) finish(ctx context.Context) error {
 	last, since := -1, time.Now()
 	var stalled error
-	err := poll(ctx, func() bool {
+	err := training.Poll(ctx, func() bool {
 		p := j.feed.Progress()
 		if p.Step != last {
 			last, since = p.Step, time.Now()

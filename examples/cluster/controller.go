@@ -52,7 +52,7 @@ func runController(ctx context.Context, s settings, stdout io.Writer, began time
 
 // awaitWorkers returns when workers that somebody else starts have done everything.
 func awaitWorkers(ctx context.Context, _ training.Refs, progress func() training.Progress) error {
-	return poll(ctx, func() bool { return progress().Done })
+	return training.Poll(ctx, func() bool { return progress().Done })
 }
 
 // children are the processes that the controller starts.
@@ -106,7 +106,7 @@ func (c *children) workers(ctx context.Context, progress func() training.Progres
 		{0.25, func() { go func() { late <- crew.start(ctx, "late-joiner") }() }},
 		{0.5, func() { err = crew.kill("worker-2") }},
 	}
-	pollErr := poll(ctx, func() bool {
+	pollErr := training.Poll(ctx, func() bool {
 		p := progress()
 		for len(script) > 0 && !p.Done && float64(p.Step) >= script[0].at*float64(p.Steps) {
 			script[0].happen()
@@ -122,28 +122,11 @@ func (c *children) workers(ctx context.Context, progress func() training.Progres
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	_ = poll(ctx, func() bool { return progress().Workers == 0 }) // who has not left by then is stopped
+	_ = training.Poll(ctx, func() bool { return progress().Workers == 0 }) // who has not left by then is stopped
 	return nil
 }
 
-const (
-	pollInterval = 20 * time.Millisecond
-	leaveTimeout = 5 * time.Second
-)
-
-// poll returns when the condition holds, or the cause when ctx ends first.
-func poll(ctx context.Context, done func() bool) error {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
-}
+const leaveTimeout = 5 * time.Second
 
 const earlyLeaver = "early-leaver"
 

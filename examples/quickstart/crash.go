@@ -15,7 +15,6 @@ import (
 
 const (
 	crashAt      = 0.5 // share of the steps
-	crashPoll    = 20 * time.Millisecond
 	crashTimeout = 20 * time.Second
 )
 
@@ -38,7 +37,7 @@ func (c *crash) begin(ctx context.Context, coordinator actor.Ref, progress func(
 	ctx, cancel := context.WithCancel(ctx)
 	happened := make(chan error, 1)
 	go func() {
-		err := poll(ctx, func() bool {
+		err := training.Poll(ctx, func() bool {
 			p := progress()
 			return float64(p.Step) >= crashAt*float64(p.Steps)
 		})
@@ -56,20 +55,6 @@ func (c *crash) begin(ctx context.Context, coordinator actor.Ref, progress func(
 	}
 }
 
-// poll returns when the condition holds, or the cause when ctx ends first.
-func poll(ctx context.Context, done func() bool) error {
-	tick := time.NewTicker(crashPoll)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
-}
-
 // happen kills the server with the most shards, when each of them has its follower, and
 // measures how long they are away.
 func (c *crash) happen(ctx context.Context, coordinator actor.Ref) error {
@@ -83,7 +68,7 @@ func (c *crash) happen(ctx context.Context, coordinator actor.Ref) error {
 	}
 	defer client.Close()
 	var victim ps.ServerStatus
-	err = poll(ctx, func() bool {
+	err = training.Poll(ctx, func() bool {
 		victim, err = choose(ctx, admin)
 		return err != nil || victim.Owned > 0
 	})
@@ -133,7 +118,7 @@ func choose(ctx context.Context, admin *ps.Admin) (victim ps.ServerStatus, err e
 
 // promoted is how many shards of a server that is gone were given to their followers.
 func promoted(ctx context.Context, admin *ps.Admin, id shard.ServerID) (n int, err error) {
-	pollErr := poll(ctx, func() bool {
+	pollErr := training.Poll(ctx, func() bool {
 		var st ps.Status
 		if st, err = admin.Status(ctx); err != nil {
 			return true
