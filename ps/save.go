@@ -29,6 +29,7 @@ var errNoStorage = fmt.Errorf("%w: no storage for checkpoints is configured", Er
 
 // saving is one checkpoint that this server takes part in.
 type saving struct {
+	nonce string
 	mu    sync.Mutex
 	over  bool
 	timer *time.Timer
@@ -48,25 +49,19 @@ func (s *Server) saving(m saveRequest) *saving {
 	for _, v := range s.saves {
 		if v.nonce == m.Nonce {
 			s.mu.Unlock()
-			return v.saving
+			return v
 		}
 	}
-	v := &saving{cuts: map[shard.ID]*cut{}, ended: make(chan struct{})}
+	v := &saving{nonce: m.Nonce, cuts: map[shard.ID]*cut{}, ended: make(chan struct{})}
 	v.timer = time.AfterFunc(m.Timeout, v.abandon) // nobody may come to write what was armed
 	others := slices.Clone(s.saves)
-	s.saves = append(s.saves, namedSaving{m.Nonce, v})
+	s.saves = append(s.saves, v)
 	s.saves = slices.Delete(s.saves, 0, max(0, len(s.saves)-keptSavings))
 	s.mu.Unlock()
 	for _, other := range others {
 		other.abandon()
 	}
 	return v
-}
-
-// namedSaving is a saving with its nonce.
-type namedSaving struct {
-	nonce string
-	*saving
 }
 
 // keptSavings is how many checkpoints are remembered.

@@ -114,7 +114,7 @@ type Server struct {
 	flights  map[flightKey]*flight
 
 	cutRoom *cutRoom
-	saves   []namedSaving // the last keptSavings
+	saves   []*saving // the last keptSavings
 	open    *checkpoint.Checkpoint
 	armMu   sync.Mutex
 
