@@ -1,0 +1,20 @@
+package shard
+
+import "math/bits"
+
+// Hash spreads the ids of rows over 64 bits: every id has a value of its own, and ids
+// that are close to each other, or differ in their high bits alone, are far apart. It
+// is the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+func Hash(id int64) uint64 {
+	z := uint64(id) + 0x9e3779b97f4a7c15
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// Bucket is which of n buckets, n being at least 1, the hash of an id falls into: the
+// buckets are runs of hash values of equal length, in their order.
+func Bucket(hash uint64, n int64) int64 {
+	hi, _ := bits.Mul64(hash, uint64(n))
+	return int64(hi)
+}
