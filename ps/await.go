@@ -84,7 +84,7 @@ func (l *link) read() error {
 	switch c := l.filling; {
 	case c == nil:
 		err = l.skip()
-	case c.header.Kind == wire.Pull && code(l.reply.Code) == codeOK:
+	case reads(c.header.Kind) && code(l.reply.Code) == codeOK:
 		err = l.readValues(c)
 	default:
 		err = l.readText(c)

@@ -151,7 +151,7 @@ func (a *abandoner) step(parent context.Context) error {
 		clear(a.large)
 		err = a.w.Push(ctx, "large", a.large)
 	default:
-		if err = a.w.PushRows(ctx, "own", a.row, vector(abandonRow, -1)); err == nil {
+		if err = a.w.PushRange(ctx, "own", a.row, vector(abandonRow, -1)); err == nil {
 			a.sure++
 		} else {
 			a.unsure++

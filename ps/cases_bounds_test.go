@@ -50,20 +50,20 @@ func TestT8Degenerate(t *testing.T) {
 // rowsAtTheEdges: layer table has 4 rows of 3, all 2.
 func (c *cluster) rowsAtTheEdges(w *ps.Worker) {
 	t := c.t
-	require.NoError(t, w.PushRows(c.ctx, "table", 0, nil))
-	require.NoError(t, w.PushRows(c.ctx, "table", 4, []float32{}), "no rows behind the last")
-	require.NoError(t, w.PullRows(c.ctx, "no columns", 5, nil))
-	require.NoError(t, w.PushRows(c.ctx, "empty", 0, nil))
+	require.NoError(t, w.PushRange(c.ctx, "table", 0, nil))
+	require.NoError(t, w.PushRange(c.ctx, "table", 4, []float32{}), "no rows behind the last")
+	require.NoError(t, w.PullRange(c.ctx, "no columns", 5, nil))
+	require.NoError(t, w.PushRange(c.ctx, "empty", 0, nil))
 	for _, x := range []struct{ first, elems int }{
 		{-1, 3}, {4, 3}, {5, 0}, {3, 6}, {0, 15}, {0, 4}, {1, 2}, {-1 << 62, 3}, {1<<62 - 1, 3},
 	} {
-		require.ErrorIs(t, w.PushRows(c.ctx, "table", x.first, make([]float32, x.elems)), ps.ErrLength, "%v", x)
-		require.ErrorIs(t, w.PullRows(c.ctx, "table", x.first, make([]float32, x.elems)), ps.ErrLength, "%v", x)
+		require.ErrorIs(t, w.PushRange(c.ctx, "table", x.first, make([]float32, x.elems)), ps.ErrLength, "%v", x)
+		require.ErrorIs(t, w.PullRange(c.ctx, "table", x.first, make([]float32, x.elems)), ps.ErrLength, "%v", x)
 	}
-	require.ErrorIs(t, w.PullRows(c.ctx, "empty", 0, make([]float32, 1)), ps.ErrLength)
-	require.ErrorIs(t, w.PullRows(c.ctx, "no rows", 0, make([]float32, 5)), ps.ErrLength)
-	require.NoError(t, w.PushRows(c.ctx, "table", 3, vector(3, -1)))
-	require.NoError(t, w.PushRows(c.ctx, "scalar", 0, vector(1, -1)))
+	require.ErrorIs(t, w.PullRange(c.ctx, "empty", 0, make([]float32, 1)), ps.ErrLength)
+	require.ErrorIs(t, w.PullRange(c.ctx, "no rows", 0, make([]float32, 5)), ps.ErrLength)
+	require.NoError(t, w.PushRange(c.ctx, "table", 3, vector(3, -1)))
+	require.NoError(t, w.PushRange(c.ctx, "scalar", 0, vector(1, -1)))
 	got := make([]float32, 12)
 	require.NoError(t, w.Pull(c.ctx, "table", got))
 	require.Equal(t, append(vector(9, 2), vector(3, 3)...), got, "nothing but the last row has changed")
@@ -93,14 +93,14 @@ func TestT11UseBeforeInit(t *testing.T) {
 			require.ErrorIs(t, w.Push(c.ctx, name, vector(5, 1)), ps.ErrUnknownLayer)
 			require.ErrorIs(t, w.Pull(c.ctx, name, vector(5, 1)), ps.ErrUnknownLayer)
 			require.ErrorIs(t, w.PushPull(c.ctx, name, vector(5, 1), vector(5, 1)), ps.ErrUnknownLayer)
-			require.ErrorIs(t, w.PushRows(c.ctx, name, 0, vector(5, 1)), ps.ErrUnknownLayer)
-			require.ErrorIs(t, w.PullRows(c.ctx, name, 0, vector(5, 1)), ps.ErrUnknownLayer)
+			require.ErrorIs(t, w.PushRange(c.ctx, name, 0, vector(5, 1)), ps.ErrUnknownLayer)
+			require.ErrorIs(t, w.PullRange(c.ctx, name, 0, vector(5, 1)), ps.ErrUnknownLayer)
 			require.ErrorIs(t, w.Assign(c.ctx, name, vector(5, 1)), ps.ErrUnknownLayer)
 		}
 		for range 3 {
 			require.ErrorIs(t, w.Push(c.ctx, "assigned", vector(300, -1)), ps.ErrNotInitialized)
 			require.ErrorIs(t, w.Pull(c.ctx, "assigned", vector(300, 0)), ps.ErrNotInitialized)
-			require.ErrorIs(t, w.PullRows(c.ctx, "assigned", 7, vector(1, 0)), ps.ErrNotInitialized)
+			require.ErrorIs(t, w.PullRange(c.ctx, "assigned", 7, vector(1, 0)), ps.ErrNotInitialized)
 		}
 		require.ErrorIs(t, w.Assign(c.ctx, "zeros", vector(5, 1)), ps.ErrConflict)
 		c.server("s2")

@@ -74,7 +74,7 @@ func (l *lossy) add(t *testing.T, rounds, concurrent int) {
 	parallel(t, len(l.workers)*concurrent, func(i int) error {
 		w := i % len(l.workers)
 		for todo[w].Add(1) <= int64(rounds) {
-			if err := l.workers[w].PushRows(l.c.ctx, "own", w, []float32{-1}); err != nil {
+			if err := l.workers[w].PushRange(l.c.ctx, "own", w, []float32{-1}); err != nil {
 				return err
 			}
 			if err := l.workers[w].Push(l.c.ctx, "shared", []float32{-1}); err != nil {

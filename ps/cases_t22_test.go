@@ -246,12 +246,12 @@ func TestT22Rows(t *testing.T) {
 		for first := 0; first < rows; first += 1 + first/2 {
 			n := min(1+first%7, rows-first)
 			grad := anyFloats(n*columns, uint64(first))
-			require.NoError(t, w.PushRows(c.ctx, "table", first, grad))
+			require.NoError(t, w.PushRange(c.ctx, "table", first, grad))
 			for i, g := range halves[0].roundAll(grad) {
 				want[first*columns+i] -= g
 			}
 			got := make([]float32, len(grad))
-			require.NoError(t, w.PullRows(c.ctx, "table", first, got))
+			require.NoError(t, w.PullRange(c.ctx, "table", first, got))
 			sameBits(t, halves[0].roundAll(want[first*columns:][:len(grad)]), got, "rows")
 		}
 		got := make([]float32, len(want))

@@ -33,7 +33,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 		defer close(ended)
 		grad := vector(1<<20, 1)
 		for i := 0; ctx.Err() == nil; i++ {
-			if w.PushRows(ctx, "x", i%16*1024, grad) == nil {
+			if w.PushRange(ctx, "x", i%16*1024, grad) == nil {
 				pushed.Add(1)
 			}
 		}

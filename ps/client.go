@@ -100,6 +100,9 @@ type Client struct {
 	clock       atomic.Uint32
 	calls       sync.Pool
 	operations  sync.Pool
+	groups      rowGroups
+	finished    atomic.Uint32 // clocks that every member has finished, at least
+	asking      chan struct{} // capacity 1: somebody asks for that
 	deadlines   deadlines
 	busy        *busy
 	stats       clientStats
@@ -126,6 +129,7 @@ func dialJob(ctx context.Context, cfg ClientConfig, observer bool) (*Client, err
 	c := &Client{
 		cfg: cfg.withDefaults(), coordinator: coordinators(cfg.Coordinator, cfg.Standbys), layers: map[string]int{}, nonce: randomID(), observer: observer,
 		links: map[linkKey]*link{}, dials: map[linkKey]*dialing{}, busy: newBusy(), locals: map[string]*Server{},
+		groups: make(rowGroups, 16), asking: make(chan struct{}, 1),
 	}
 	c.calls.New = func() any { return new(call) }
 	c.operations.New = func() any { return &operation{c: c} }
@@ -293,17 +297,17 @@ func (s *Server) confirm(ctx context.Context, h *wire.Header, o outcome) outcome
 func (k *call) perform(ctx context.Context, s *Server) outcome {
 	t := shard.DType(k.header.Encoding)
 	if t == shard.Float32 {
-		return s.perform(ctx, &k.header, k.values)
+		return s.perform(ctx, &k.header, k.ids, k.values)
 	}
-	if k.header.Kind == wire.Pull {
-		o := s.perform(ctx, &k.header, k.values)
+	if reads(k.header.Kind) {
+		o := s.perform(ctx, &k.header, k.ids, k.values)
 		round(k.values, k.values, t)
 		return o
 	}
 	b := s.free.get()
 	defer s.free.put(b)
 	round(b.floats(k.header.Count), k.values, t)
-	return s.perform(ctx, &k.header, b.floats(k.header.Count))
+	return s.perform(ctx, &k.header, k.ids, b.floats(k.header.Count))
 }
 
 // release gives a call back; its sequence number is of no interest any more.
@@ -311,6 +315,6 @@ func (c *Client) release(k *call) {
 	if k.seqs != nil {
 		k.seqs.resolve(k.header.Seq)
 	}
-	k.values, k.seqs, k.link, k.ctx, k.cause = nil, nil, nil, nil, nil
+	k.ids, k.values, k.seqs, k.link, k.ctx, k.cause = nil, nil, nil, nil, nil, nil
 	c.calls.Put(k)
 }

@@ -222,12 +222,16 @@ func (r *replica) waitRoom(ctx context.Context) bool {
 
 // forward sends what was just applied behind the block that it touched. The caller
 // holds mu and has seen that the queues have room.
-func (r *replica) forward(h *wire.Header, values []float32) {
+func (r *replica) forward(h *wire.Header, ids []int64, values []float32) {
 	for _, f := range r.streams {
 		if int(h.Offset/BlockElems) < f.sent {
 			fwd := *h
 			fwd.Kind, fwd.Code, fwd.Encoding = wire.Forward, uint8(h.Kind), 0
-			f.enqueueValues(ofUpdate, fwd, values)
+			if len(ids) > 0 {
+				f.enqueueRows(fwd, ids, values)
+			} else {
+				f.enqueueValues(ofUpdate, fwd, values)
+			}
 		}
 	}
 }

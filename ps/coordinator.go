@@ -164,6 +164,8 @@ type participant struct {
 	observer bool
 	load     WorkerLoad
 	tick     *actor.Request // waiting
+	stale    *actor.Request // waiting until all have finished so many clocks
+	needs    uint32
 }
 
 // serverState is what the coordinator knows of a server.
@@ -333,6 +335,8 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 		answer(ctx, err, reply)
 	case tickRequest:
 		c.tick(ctx, m)
+	case staleRequest:
+		c.stale(ctx, m)
 	case leaveRequest:
 		c.leave(m.Incarnation)
 		ctx.Reply(done{})
@@ -401,8 +405,11 @@ func (c *Coordinator) describe(m describeRequest) describeReply {
 	layers := job.Model.Layers
 	first := min(max(m.First, 0), len(layers))
 	job.Model.Layers = layers[first:min(first+layersPerPage, len(layers))]
-	job.Optimizers = map[string]Optimizer{}
+	job.Optimizers, job.Tables = map[string]Optimizer{}, map[string]Table{}
 	for _, l := range job.Model.Layers {
+		if t, ok := c.cfg.Job.Tables[l.Name]; ok {
+			job.Tables[l.Name] = t
+		}
 		if o, ok := c.cfg.Job.Optimizers[l.Name]; ok {
 			job.Optimizers[l.Name] = o
 		}

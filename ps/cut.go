@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/elasticps/elasticps/internal/table"
 	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
 )
@@ -29,13 +30,21 @@ type cut struct {
 	weights []float32
 	slots   [][]float32
 	sum     []float32
-	live    []block      // of the replica, as long as it has them
-	saved   []*cutBuffer // by block: copied already, until it is written
-	pending []bool       // by block: neither copied nor written
+	table   *table.Table  // of a sparse layer, instead of the arrays
+	live    []block       // of the replica, as long as it has them
+	saved   []*savedBlock // by block: copied already, until it is written
+	pending []bool        // by block: neither copied nor written
+	left    int           // how many are pending
 	room    *cutRoom
 }
 
-// cutBuffer holds weights and slots of one block, one after the other.
+// savedBlock is a copy of one block: of a dense shard, or of a table.
+type savedBlock struct {
+	values cutBuffer
+	rows   *checkpoint.Rows
+}
+
+// cutBuffer holds weights and slots of one block of a dense shard, one after the other.
 type cutBuffer []float32
 
 // cutRoom bounds the memory of blocks that were copied because they changed. A push that
@@ -83,16 +92,19 @@ func (r *replica) takeCut(clock uint32, since uint64, epoch shard.Epoch, room *c
 	}
 	c := &cut{
 		r: r, clock: clock, room: room,
-		weights: r.weights, slots: slices.Clone(r.slots), sum: r.sum, live: r.blocks,
-		saved: make([]*cutBuffer, len(r.blocks)), pending: make([]bool, len(r.blocks)),
+		weights: r.weights, slots: slices.Clone(r.slots), sum: r.sum, table: r.table, live: r.blocks,
+		saved: make([]*savedBlock, len(r.blocks)), pending: make([]bool, len(r.blocks)),
 	}
 	c.state = checkpoint.Shard{
 		ID: r.spec.ID, Layer: r.layer.Name, Begin: r.spec.Range.Begin, End: r.spec.Range.End,
 		Epoch: r.copy.Epoch, Applied: r.applied, Clock: uint64(clock), Slots: r.opt.slotNames(),
 		Windows: r.windows.Append(nil), BlockState: binary.LittleEndian.AppendUint64(nil, r.changes),
 	}
+	if r.sparse {
+		c.describe()
+	}
 	for b, m := range r.blocks {
-		closes := c.closes(&m)
+		closes := c.closes(b)
 		if r.bsp {
 			if m.clock > clock {
 				return nil, fmt.Errorf("%w: shard %d has closed clock %d, the cut is at %d", ErrConflict, r.spec.ID, m.clock-1, clock)
@@ -105,6 +117,10 @@ func (r *replica) takeCut(clock uint32, since uint64, epoch shard.Epoch, room *c
 		if since == 0 || epoch != r.copy.Epoch || m.seen > since || closes {
 			c.state.Blocks = append(c.state.Blocks, b)
 			c.pending[b] = true
+			c.left++
+			if r.sparse {
+				c.count(b)
+			}
 		}
 		var meta [cutBlockBytes]byte
 		m.encode(meta[:])
@@ -117,7 +133,15 @@ func (r *replica) takeCut(clock uint32, since uint64, epoch shard.Epoch, room *c
 
 // closes reports whether the cut has of a block what the closing of an earlier clock will
 // make of it.
-func (c *cut) closes(m *block) bool { return c.r.bsp && m.clock < c.clock && m.dirty > 0 }
+func (c *cut) closes(b int) bool {
+	if !c.r.bsp || c.live[b].clock >= c.clock {
+		return false
+	}
+	if c.table != nil {
+		return c.table.Dirty(b) > 0
+	}
+	return c.live[b].dirty > 0
+}
 
 // before saves a block whose weights are about to change. The caller holds the replica's
 // mu. A nil cut is fine.
@@ -125,9 +149,8 @@ func (c *cut) before(b int) {
 	if c == nil || !c.pending[b] || (c.r.bsp && c.live[b].clock < c.clock) {
 		return // what the closing of an earlier clock makes belongs to the cut
 	}
-	buffer := c.copy(b)
-	c.saved[b], c.pending[b] = &buffer, false
-	c.room.used.Add(buffer.bytes())
+	c.saved[b] = c.copy(b)
+	c.room.used.Add(c.saved[b].bytes())
 }
 
 // full reports whether a change of a block must wait until others are written.
@@ -135,10 +158,28 @@ func (c *cut) full(b int) bool {
 	return c.pending[b] && c.room.used.Load() >= c.room.limit
 }
 
-func (b cutBuffer) bytes() int64 { return 4 * int64(len(b)) }
+// fullAnywhere reports whether a change of any block must wait until others are written.
+func (c *cut) fullAnywhere() bool { return c.left > 0 && c.room.used.Load() >= c.room.limit }
 
-// copy returns a copy of a block as it is in the cut. The caller holds the replica's mu.
-func (c *cut) copy(b int) cutBuffer {
+func (s *savedBlock) bytes() int64 {
+	if s.rows != nil {
+		return s.rows.Bytes()
+	}
+	return 4 * int64(len(s.values))
+}
+
+// copy returns a copy of a pending block as it is in the cut. The caller holds the
+// replica's mu.
+func (c *cut) copy(b int) *savedBlock {
+	c.pending[b] = false
+	c.left--
+	if c.table != nil {
+		return &savedBlock{rows: c.copyRows(b)}
+	}
+	return &savedBlock{values: c.copyValues(b)}
+}
+
+func (c *cut) copyValues(b int) cutBuffer {
 	r := c.r
 	lo, hi := r.bounds(b)
 	n := int(hi - lo)
@@ -149,7 +190,7 @@ func (c *cut) copy(b int) cutBuffer {
 		views[i] = buffer[(i+1)*n : (i+2)*n]
 		copy(views[i], s[lo:hi])
 	}
-	if c.closes(&c.live[b]) {
+	if c.closes(b) {
 		r.opt.step(buffer[:n], c.sum[lo:hi], views, c.live[b].steps+1)
 	}
 	return buffer
@@ -166,23 +207,32 @@ func (c *cut) write(ctx context.Context, w *checkpoint.Writer) error {
 		saved := c.saved[b]
 		c.saved[b] = nil
 		if saved == nil {
-			buffer := c.copy(b)
-			saved, c.pending[b] = &buffer, false
+			saved = c.copy(b)
 		} else {
 			c.room.used.Add(-saved.bytes())
 			c.r.room.Broadcast()
 		}
 		c.r.mu.Unlock()
-		n := len(*saved) / (1 + len(c.slots))
-		slots := make([][]float32, len(c.slots))
-		for i := range slots {
-			slots[i] = (*saved)[(i+1)*n : (i+2)*n]
-		}
-		if err := w.WriteBlock(c.state.ID, b, (*saved)[:n], slots...); err != nil {
+		if err := c.writeBlock(w, b, saved); err != nil {
 			return err
 		}
-		c.room.recycle(*saved)
 	}
+	return nil
+}
+
+func (c *cut) writeBlock(w *checkpoint.Writer, b int, saved *savedBlock) error {
+	if saved.rows != nil {
+		return w.WriteRows(c.state.ID, b, saved.rows)
+	}
+	n := len(saved.values) / (1 + len(c.slots))
+	slots := make([][]float32, len(c.slots))
+	for i := range slots {
+		slots[i] = saved.values[(i+1)*n : (i+2)*n]
+	}
+	if err := w.WriteBlock(c.state.ID, b, saved.values[:n], slots...); err != nil {
+		return err
+	}
+	c.room.recycle(saved.values)
 	return nil
 }
 
@@ -212,7 +262,11 @@ func changesIn(s checkpoint.Shard) uint64 {
 
 // restore fills a copy from a checkpoint. The caller holds mu, and has allocated.
 func (r *replica) restore(ctx context.Context, from *checkpoint.Checkpoint) error {
-	state, err := from.ReadShard(ctx, r.spec.ID, r.weights, r.opt.slotNames(), r.slots...)
+	read := r.restoreValues
+	if r.sparse {
+		read = r.restoreRows
+	}
+	state, err := read(ctx, from)
 	if err != nil {
 		return err
 	}
@@ -235,4 +289,8 @@ func (r *replica) restore(ctx context.Context, from *checkpoint.Checkpoint) erro
 		}
 	}
 	return nil
+}
+
+func (r *replica) restoreValues(ctx context.Context, from *checkpoint.Checkpoint) (checkpoint.Shard, error) {
+	return from.ReadShard(ctx, r.spec.ID, r.weights, r.opt.slotNames(), r.slots...)
 }

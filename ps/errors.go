@@ -20,6 +20,10 @@ var (
 	// ErrNotInitialized means that a layer declared shard.Assigned was used before
 	// a worker set it.
 	ErrNotInitialized = errors.New("ps: layer not initialized")
+	// ErrNotFinite means that gradients of a table have a NaN or an infinity, see NonFinite.
+	ErrNotFinite = errors.New("ps: gradient not finite")
+	// ErrTableFull means that a table has as many rows as it may have, see Table.MaxRows.
+	ErrTableFull = errors.New("ps: table full")
 	// ErrNotPlaced means that too few servers have joined to place the layers.
 	ErrNotPlaced = errors.New("ps: layers not placed yet")
 	// ErrNotMember means that the worker is not, or no longer, a member of the job:
@@ -80,6 +84,8 @@ var sentinels = []struct {
 	{"ps.unknown_layer", ErrUnknownLayer},
 	{"ps.length", ErrLength},
 	{"ps.not_initialized", ErrNotInitialized},
+	{"ps.not_finite", ErrNotFinite},
+	{"ps.table_full", ErrTableFull},
 	{"ps.not_placed", ErrNotPlaced},
 	{"ps.not_member", ErrNotMember},
 	{"ps.unavailable", ErrUnavailable},
@@ -114,6 +120,8 @@ const (
 	codeFenced                     // the incarnation is no longer a member
 	codeUnknownShard               // this server does not have the shard
 	codeRefused                    // anything else; payload = text
+	codeNotFinite                  // gradients of rows that are not finite
+	codeTableFull                  // rows over Table.MaxRows
 	codeEnd
 )
 
@@ -126,4 +134,6 @@ var codeErrors = [codeEnd]error{
 	codeTooFar:         fmt.Errorf("%w: over %d pushes outstanding", ErrRefused, shard.WindowSize),
 	codeFenced:         ErrNotMember,
 	codeRefused:        ErrRefused,
+	codeNotFinite:      ErrNotFinite,
+	codeTableFull:      ErrTableFull,
 }

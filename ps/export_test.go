@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/internal/table"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -98,6 +99,7 @@ func requireSame(t testing.TB, owner, f *replica) {
 	require.Equal(t, owner.weights, f.weights)
 	require.Equal(t, owner.slots, f.slots)
 	require.Equal(t, owner.sum, f.sum)
+	require.Equal(t, blocksOf(owner), blocksOf(f))
 	require.Equal(t, owner.applied, f.applied)
 	require.Equal(t, owner.windows.Append(nil), f.windows.Append(nil))
 	for i, b := range owner.blocks {
@@ -107,8 +109,27 @@ func requireSame(t testing.TB, owner, f *replica) {
 	}
 }
 
+// TableBlock is what a server has of one block of a table.
+type TableBlock struct {
+	Rows    table.Columns
+	Waiting []byte
+}
+
+// blocksOf returns the blocks of a table, whose lock is held; nil for a dense shard.
+func blocksOf(r *replica) (blocks []TableBlock) {
+	for b := range r.blocks {
+		if r.table != nil {
+			var c table.Columns
+			r.table.Copy(b, &c)
+			blocks = append(blocks, TableBlock{c, r.table.AppendWaiting(b, nil)})
+		}
+	}
+	return blocks
+}
+
 // State is what a server has of a shard.
 type State struct {
+	Table            []TableBlock
 	Weights          []float32
 	Slots            [][]float32
 	Steps            []uint64
@@ -125,7 +146,7 @@ func States(changes bool, servers ...*Server) map[shard.ID]State {
 		for _, r := range s.all() {
 			r.mu.Lock()
 			if r.owned() {
-				st := State{Weights: r.weights, Slots: r.slots, Applied: r.applied, Changes: r.changes, Windows: r.windows.Append(nil)}
+				st := State{Table: blocksOf(r), Weights: r.weights, Slots: r.slots, Applied: r.applied, Changes: r.changes, Windows: r.windows.Append(nil)}
 				if !changes {
 					st.Changes = 0
 				}

@@ -11,13 +11,15 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// maxBatch is how many requests are sent at once.
-const maxBatch = stream.MaxSlices / 2
+// maxBatch is how many requests are sent at once: each is a header, and values or ids, and
+// one may be both.
+const maxBatch = stream.MaxSlices / 3
 
 // operation is the calls of one push, pull or assign that are under way, at most
 // maxInFlight. It is reused.
 type operation struct {
 	c           *Client
+	cancel      context.CancelFunc
 	name, layer string
 	calls       [maxInFlight]*call
 	n           int
@@ -73,7 +75,8 @@ func (op *operation) release() {
 	for _, g := range op.legs[:op.used] {
 		g.link = nil
 	}
-	op.used, op.failed = 0, nil
+	op.cancel()
+	op.used, op.failed, op.cancel = 0, nil, nil
 	op.c.operations.Put(op)
 }
 
@@ -155,9 +158,9 @@ func (k *call) fail(err error) {
 
 // gather puts a call into the batch, and sends what is in it if it is full.
 func (g *leg) gather(k *call) {
-	size := 0
-	if k.header.Kind != wire.Pull {
-		size = int(shard.DType(k.header.Encoding).Size()) * len(k.values)
+	size := 8 * len(k.ids)
+	if !reads(k.header.Kind) {
+		size += int(shard.DType(k.header.Encoding).Size()) * len(k.values)
 	}
 	if g.n == maxBatch || g.bytes+size > batchBytes {
 		g.flush()

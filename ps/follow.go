@@ -180,7 +180,9 @@ func (f *followerStream) pace(ctx context.Context, began time.Time, n int) {
 	if f.rate <= 0 {
 		return
 	}
-	bytes := float64(n) * BlockElems * 4 * float64(1+len(f.r.slots))
+	f.r.mu.Lock()
+	bytes := float64(f.r.stateBytes()) * float64(n) / float64(max(len(f.r.blocks), 1))
+	f.r.mu.Unlock()
 	if ahead := time.Duration(bytes/float64(f.rate)*float64(time.Second)) - time.Since(began); ahead > time.Millisecond {
 		sleep(ctx, ahead)
 	}
@@ -205,6 +207,10 @@ func (f *followerStream) queueBlock(b int) error {
 	}
 	if b >= len(r.blocks) { // freed: the server closes, and ends the stream next
 		return errNotFollowing
+	}
+	if r.sparse {
+		f.queueRows(b)
+		return nil
 	}
 	lo, hi := r.bounds(b)
 	meta := f.p.free.get()

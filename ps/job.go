@@ -50,6 +50,9 @@ type Job struct {
 	Optimizer Optimizer
 	// Optimizers overrides Optimizer for single layers, by name.
 	Optimizers map[string]Optimizer
+	// Tables says how sparse layers are kept, by name. The zero value of Table goes for
+	// those that it does not name.
+	Tables map[string]Table
 	// Consistency is ASP by default.
 	Consistency Consistency
 	// MaxShardBytes bounds the size of one shard, so how finely load can be spread.
@@ -101,6 +104,7 @@ func (j Job) validate() error {
 			errs = append(errs, fmt.Errorf("ps: layer %q: %w", name, err))
 		}
 	}
+	errs = append(errs, j.tableFaults()...)
 	if j.Consistency.Mode > SSP {
 		errs = append(errs, fmt.Errorf("ps: consistency %v, have ASP, BSP and SSP", j.Consistency.Mode))
 	}
@@ -117,6 +121,26 @@ func (j Job) validate() error {
 		errs = append(errs, fmt.Errorf("ps: MinServers %d, at least 0", j.MinServers))
 	}
 	return errors.Join(errs...)
+}
+
+// tableFaults reports what is wrong with tables. The rest of the job need not be valid.
+func (j Job) tableFaults() (errs []error) {
+	for _, name := range slices.Sorted(maps.Keys(j.Tables)) {
+		if i, ok := j.Model.Index(name); !ok || !j.Model.Layers[i].Sparse {
+			errs = append(errs, fmt.Errorf("%w: Tables names %q, which is no sparse layer", ErrUnknownLayer, name))
+		}
+		if err := j.Tables[name].validate(j.Consistency); err != nil {
+			errs = append(errs, fmt.Errorf("ps: table %q: %w", name, err))
+		}
+	}
+	for _, l := range j.Model.Layers {
+		if o := j.optimizer(l.Name); l.Sparse && len(l.Shape) == 2 && o.validate() == nil {
+			errs = append(errs, j.checkRow(l))
+		} else if !l.Sparse && o.validate() == nil {
+			errs = append(errs, o.checkDense(l.Name))
+		}
+	}
+	return errs
 }
 
 // optimizer is the update rule of a layer.

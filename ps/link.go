@@ -80,6 +80,7 @@ const slotBits = 16
 // call is one request for (a part of) one block. It is reused.
 type call struct {
 	header wire.Header
+	ids    []int64   // of the rows of a table, which values are of
 	values []float32 // gradient, or destination of a pull
 	raw    [wire.HeaderBytes]byte
 	out    outcome
@@ -227,18 +228,21 @@ func (l *link) send(calls []*call) {
 	room := l.encodeRoom(calls)
 	defer l.encodeDone(room)
 	for i, c := range calls {
-		payload := c.payload(&room)
+		ids, payload := wire.IDBytes(c.ids), c.payload(&room)
 		c.header.Flags = 0
 		if i < len(calls)-1 {
 			c.header.Flags = wire.More
 		}
-		c.header.Length, c.header.PayloadSum = uint32(len(payload)), wire.Sum(payload)
+		c.header.Length, c.header.PayloadSum = uint32(len(ids)+len(payload)), wire.Sum(ids, payload)
 		c.link, c.began = l, now
 		c.sent.Store(0)
 		c.header.Request = (l.slots[c.slot].uses+1)<<slotBits | uint64(c.slot) // the slot is ours
 		c.header.Encode(c.raw[:])
-		if bufs = append(bufs, c.raw[:]); len(payload) > 0 {
-			bufs = append(bufs, payload)
+		bufs = append(bufs, c.raw[:])
+		for _, part := range [...][]byte{ids, payload} {
+			if len(part) > 0 {
+				bufs = append(bufs, part)
+			}
 		}
 	}
 	l.sending.Add(1)
@@ -262,7 +266,7 @@ func (l *link) send(calls []*call) {
 func (l *link) write(calls []*call, bufs [][]byte) error {
 	others, first := int(l.calls.Load())-len(calls), calls[0]
 	switch {
-	case others > 0 && first.header.Kind == wire.Pull && 4*len(first.values) > smallBytes:
+	case others > 0 && reads(first.header.Kind) && 4*len(first.values) > smallBytes:
 		// The server may be busy writing answers, and read nothing until they are taken:
 		// by this caller, perhaps.
 		return l.conn.Post(bufs...)
@@ -284,10 +288,10 @@ func (l *link) register(calls []*call) error {
 	return l.err
 }
 
-// payload is what a request carries. It shares the caller's memory, or begins at room,
+// payload is what a request carries besides ids. It shares the caller's memory, or begins at room,
 // which then begins behind it.
 func (c *call) payload(room *[]byte) []byte {
-	if c.header.Kind == wire.Pull {
+	if reads(c.header.Kind) {
 		return nil
 	}
 	t := shard.DType(c.header.Encoding)
@@ -301,7 +305,7 @@ func (c *call) payload(room *[]byte) []byte {
 // encodeRoom returns room for the payloads of a batch, if they have to be encoded.
 func (l *link) encodeRoom(calls []*call) []byte {
 	for _, c := range calls {
-		if c.header.Kind == wire.Pull || shard.DType(c.header.Encoding) == shard.Float32 {
+		if reads(c.header.Kind) || shard.DType(c.header.Encoding) == shard.Float32 {
 			continue
 		}
 		select {

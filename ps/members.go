@@ -228,10 +228,12 @@ func (c *Coordinator) release(incarnations []uint64) {
 		p.tick.Reply(tickReply{Clock: c.clockOf(inc)})
 		p.tick = nil
 	}
+	c.releaseStale()
 }
 
 // explain answers the ticks whose attempt is about to end with whom they wait for.
 func (c *Coordinator) explain() {
+	c.releaseStale()
 	var slow []string
 	low := c.clocks.finished()
 	for _, inc := range slices.Sorted(maps.Keys(c.clocks.members)) {

@@ -238,6 +238,7 @@ func register(n *actor.Node) error {
 		"ps.register": registerRequest{}, "ps.registered": registerReply{}, "ps.server_report": serverReport{},
 		"ps.command": command{}, "ps.commanded": commandReply{}, "ps.retain": retain{},
 		"ps.join": joinRequest{}, "ps.joined": joinReply{}, "ps.tick": tickRequest{}, "ps.ticked": tickReply{},
+		"ps.stale": staleRequest{}, "ps.finished": finishedReply{},
 		"ps.leave": leaveRequest{}, "ps.worker_report": workerReport{},
 		"ps.status": statusRequest{}, "ps.status_reply": Status{}, "ps.drain": drainRequest{}, "ps.remove": removeRequest{},
 		"ps.move": moveRequest{}, "ps.moved": MoveReport{}, "ps.done": done{}, "ps.load": loadRequest{}, "ps.alive": aliveRequest{},
@@ -345,7 +346,7 @@ func askAgain(err error) bool {
 // describe fetches the job from the coordinator.
 func describe(ctx context.Context, n *actor.Node, coordinator *candidates) (Job, error) {
 	var layers []shard.Layer
-	optimizers := map[string]Optimizer{}
+	optimizers, tables := map[string]Optimizer{}, map[string]Table{}
 	for {
 		r, err := ask[describeReply](ctx, n, coordinator, describeRequest{First: len(layers)})
 		if err != nil {
@@ -353,9 +354,10 @@ func describe(ctx context.Context, n *actor.Node, coordinator *candidates) (Job,
 		}
 		layers = append(layers, r.Job.Model.Layers...)
 		maps.Copy(optimizers, r.Job.Optimizers)
+		maps.Copy(tables, r.Job.Tables)
 		if len(layers) >= r.Layers || len(r.Job.Model.Layers) == 0 {
 			job := r.Job
-			job.Model.Layers, job.Optimizers = layers, optimizers
+			job.Model.Layers, job.Optimizers, job.Tables = layers, optimizers, tables
 			return job, job.validate()
 		}
 	}

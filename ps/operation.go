@@ -40,16 +40,16 @@ func (c *Client) PushPull(ctx context.Context, layer string, grad, dst []float32
 	return c.Pull(ctx, layer, dst)
 }
 
-// PushRows is Push for the rows [first, first+n) of a layer, n being the number of
+// PushRange is Push for the rows [first, first+n) of a layer, n being the number of
 // whole rows in grad.
-func (c *Client) PushRows(ctx context.Context, layer string, first int, grad []float32) error {
-	return c.rows(ctx, wire.Push, layer, first, grad)
+func (c *Client) PushRange(ctx context.Context, layer string, first int, grad []float32) error {
+	return c.part(ctx, wire.Push, layer, first, grad)
 }
 
-// PullRows is Pull for the rows [first, first+n) of a layer, n being the number of
+// PullRange is Pull for the rows [first, first+n) of a layer, n being the number of
 // whole rows in dst.
-func (c *Client) PullRows(ctx context.Context, layer string, first int, dst []float32) error {
-	return c.rows(ctx, wire.Pull, layer, first, dst)
+func (c *Client) PullRange(ctx context.Context, layer string, first int, dst []float32) error {
+	return c.part(ctx, wire.Pull, layer, first, dst)
 }
 
 // Assign gives a layer declared shard.Assigned its first values. When several
@@ -61,10 +61,24 @@ func (c *Client) Assign(ctx context.Context, layer string, values []float32) err
 	return c.whole(ctx, wire.Assign, layer, values)
 }
 
-func (c *Client) whole(ctx context.Context, kind wire.Kind, layer string, values []float32) error {
+// index finds a layer, sparse or not.
+func (c *Client) index(layer string, sparse bool) (int, error) {
 	i, ok := c.layers[layer]
-	if !ok {
-		return fmt.Errorf("%w: %q, the model has %d layers", ErrUnknownLayer, layer, len(c.job.Model.Layers))
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("%w: %q, the model has %d layers", ErrUnknownLayer, layer, len(c.job.Model.Layers))
+	case sparse && !c.job.Model.Layers[i].Sparse:
+		return 0, fmt.Errorf("%w: layer %q is no table, it has no rows by id", ErrUnknownLayer, layer)
+	case !sparse && c.job.Model.Layers[i].Sparse:
+		return 0, fmt.Errorf("%w: layer %q is a table, its rows have ids", ErrUnknownLayer, layer)
+	}
+	return i, nil
+}
+
+func (c *Client) whole(ctx context.Context, kind wire.Kind, layer string, values []float32) error {
+	i, err := c.index(layer, false)
+	if err != nil {
+		return err
 	}
 	if n := c.job.Model.Layers[i].Elems(); int64(len(values)) != n {
 		return fmt.Errorf("%w: %s of layer %q with %d elements, it has %d", ErrLength, opName(kind), layer, len(values), n)
@@ -72,10 +86,10 @@ func (c *Client) whole(ctx context.Context, kind wire.Kind, layer string, values
 	return c.operate(ctx, kind, i, 0, values)
 }
 
-func (c *Client) rows(ctx context.Context, kind wire.Kind, layer string, first int, values []float32) error {
-	i, ok := c.layers[layer]
-	if !ok {
-		return fmt.Errorf("%w: %q, the model has %d layers", ErrUnknownLayer, layer, len(c.job.Model.Layers))
+func (c *Client) part(ctx context.Context, kind wire.Kind, layer string, first int, values []float32) error {
+	i, err := c.index(layer, false)
+	if err != nil {
+		return err
 	}
 	l := c.job.Model.Layers[i]
 	row := max(l.RowElems(), 1)
@@ -91,6 +105,10 @@ func opName(k wire.Kind) string {
 		return "push"
 	case wire.Pull:
 		return "pull"
+	case wire.PushRows:
+		return "push of rows"
+	case wire.PullRows:
+		return "pull of rows"
 	}
 	return "assign"
 }
@@ -98,26 +116,40 @@ func opName(k wire.Kind) string {
 // operate cuts a range of a layer into requests of at most one block, sends them
 // all, and sees each through.
 func (c *Client) operate(ctx context.Context, kind wire.Kind, layer int, begin int64, values []float32) error {
-	if err := c.ctx.Err(); err != nil {
-		return fmt.Errorf("%w: client %q", ErrClosed, c.cfg.Name)
-	}
-	ctx, cancel := c.deadlines.of(ctx)
-	defer cancel()
-	if err := c.prepare(ctx, kind); err != nil {
+	ctx, op, err := c.begin(ctx, kind, layer)
+	if err != nil {
 		return err
 	}
-	op := c.operations.Get().(*operation)
 	defer op.release()
-	op.name, op.layer = opName(kind), c.job.Model.Layers[layer].Name
-	end := begin + int64(len(values))
+	stop := begin + int64(len(values))
 	for _, s := range c.shards[layer] {
-		lo, hi := max(begin, s.Range.Begin), min(end, s.Range.End)
+		lo, hi := max(begin, s.Range.Begin), min(stop, s.Range.End)
 		for lo < hi && op.failed == nil {
 			next := min(hi, s.Range.Begin+((lo-s.Range.Begin)/BlockElems+1)*BlockElems)
-			op.add(ctx, c.newCall(kind, s, lo-s.Range.Begin, values[lo-begin:next-begin]))
+			op.add(ctx, c.newCall(kind, s, lo-s.Range.Begin, nil, values[lo-begin:next-begin]))
 			lo = next
 		}
 	}
+	return op.finish(ctx)
+}
+
+// begin makes an operation and its context, which ends when it is released.
+func (c *Client) begin(ctx context.Context, kind wire.Kind, layer int) (context.Context, *operation, error) {
+	if err := c.ctx.Err(); err != nil {
+		return nil, nil, fmt.Errorf("%w: client %q", ErrClosed, c.cfg.Name)
+	}
+	ctx, cancel := c.deadlines.of(ctx)
+	if err := c.prepare(ctx, kind); err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	op := c.operations.Get().(*operation)
+	op.cancel, op.name, op.layer = cancel, opName(kind), c.job.Model.Layers[layer].Name
+	return ctx, op, nil
+}
+
+// finish sees all calls through.
+func (op *operation) finish(ctx context.Context) error {
 	for op.n > 0 {
 		op.settle(ctx, true)
 	}
@@ -126,20 +158,27 @@ func (c *Client) operate(ctx context.Context, kind wire.Kind, layer int, begin i
 
 // prepare brings an observer's clock up to date before it reads under BSP.
 func (c *Client) prepare(ctx context.Context, kind wire.Kind) error {
-	if !c.observer || kind != wire.Pull || c.job.Consistency.Mode != BSP {
+	if !c.observer || !reads(kind) || c.job.Consistency.Mode != BSP {
 		return nil
 	}
 	return c.routes.refresh(ctx)
 }
 
-func (c *Client) newCall(kind wire.Kind, s shard.Shard, offset int64, values []float32) *call {
+// reads reports whether a request of that kind is answered with values.
+func reads(k wire.Kind) bool { return k == wire.Pull || k == wire.PullRows }
+
+// writes reports whether a request of that kind carries values, and has a number.
+func writes(k wire.Kind) bool { return k == wire.Push || k == wire.Assign || k == wire.PushRows }
+
+// newCall makes a call for a block, or for the rows with some ids.
+func (c *Client) newCall(kind wire.Kind, s shard.Shard, offset int64, ids []int64, values []float32) *call {
 	k := c.calls.Get().(*call)
-	k.values, k.silences, k.attempts = values, 0, 0
+	k.ids, k.values, k.silences, k.attempts = ids, values, 0, 0
 	k.header = wire.Header{
 		Kind: kind, Shard: uint32(s.ID), Incarnation: c.incarnation.Load(), Clock: c.clockNow(),
 		Offset: uint64(offset), Count: uint32(len(values)),
 	}
-	if kind != wire.Pull {
+	if writes(kind) {
 		k.seqs = c.sequences[s.ID]
 	}
 	if kind != wire.Assign { // first values are exact

@@ -18,8 +18,12 @@ type receiveProgress struct {
 	frames   uint64 // frames taken; each must have the next number
 	blocks   int    // blocks complete
 	sections int    // of the block under way, still to come; 0 between blocks
-	state    []byte
-	stated   bool // the state has come: changes count
+	rows     int    // of a table: rows of the block under way, still to come
+	// of a table: what is known of ids of this block that are not admitted, and how much it will be
+	waiting      []byte
+	waitingBytes int
+	state        []byte
+	stated       bool // the state has come: changes count
 }
 
 // incoming is a stream that fills a copy of this server.
@@ -63,9 +67,8 @@ func (in *incoming) follows(ses *session) bool {
 	return err == nil && in.r.source == ses
 }
 
-// receive takes one frame of a follower stream, whose payload is viewed as values too,
-// and keeps neither.
-func (in *incoming) receive(ses *session, h *wire.Header, payload []byte, values []float32) error {
+// receive takes one frame of a follower stream, and keeps nothing of its payload.
+func (in *incoming) receive(ses *session, h *wire.Header, payload []byte) error {
 	r := in.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,14 +81,18 @@ func (in *incoming) receive(ses *session, h *wire.Header, payload []byte, values
 	}
 	p.frames++
 	in.behind = in.behind || p.stated
-	switch h.Kind {
-	case wire.BlockMeta:
+	switch {
+	case h.Kind == wire.BlockMeta && r.sparse:
+		return r.receiveTableMeta(h, payload)
+	case h.Kind == wire.BlockMeta:
 		return r.receiveMeta(h, payload)
-	case wire.Block:
-		return r.receiveSection(h, values)
-	case wire.Forward:
-		return r.receiveForward(h, payload, values)
-	case wire.State:
+	case h.Kind == wire.Block && r.sparse:
+		return r.receiveTableSection(h, payload)
+	case h.Kind == wire.Block:
+		return r.receiveSection(h, ses.floats(payload))
+	case h.Kind == wire.Forward:
+		return r.receiveForward(ses, h, payload)
+	case h.Kind == wire.State:
 		err := r.receiveState(h, payload)
 		in.behind = p.stated
 		return err
@@ -141,36 +148,45 @@ func (r *replica) array(section uint8) ([]float32, error) {
 	return nil, fmt.Errorf("%w: section %d of %d slots", errStream, section, len(r.slots))
 }
 
-func (r *replica) receiveForward(h *wire.Header, payload []byte, values []float32) error {
+func (r *replica) receiveForward(ses *session, h *wire.Header, payload []byte) error {
 	change := *h
 	change.Kind = wire.Kind(h.Code)
 	if change.Kind == wire.Retain {
 		return r.receiveRetain(h, payload)
 	}
-	length := 4 * h.Count
-	if change.Kind == wire.Pull {
-		length = 0 // it has closed a clock
+	ids, payload, ok := ses.split(&change, payload)
+	if !ok || !r.fitsForward(&change, ids, len(payload)) {
+		return fmt.Errorf("%w: forwarded frame of kind %d with [%d, +%d) after %d blocks", errStream, h.Code, h.Offset, h.Count, r.progress.blocks)
 	}
-	b := int(h.Offset / BlockElems)
-	if o := r.checkRange(h, int(h.Count)); o.code != codeOK || h.Length != length || b >= r.progress.blocks {
-		return fmt.Errorf("%w: update of [%d, +%d) after %d blocks", errStream, h.Offset, h.Count, r.progress.blocks)
-	}
-	switch change.Kind {
-	case wire.Assign:
-	case wire.Push, wire.Pull:
-		if !r.blocks[b].ready {
-			return fmt.Errorf("%w: forwarded frame of kind %d of a block without values", errStream, h.Code)
-		}
-	default:
-		return fmt.Errorf("%w: forwarded frame of kind %d", errStream, h.Code)
-	}
-	if r.progress.stated && change.Kind != wire.Pull { // before, the windows are on their way with the state
+	if r.progress.stated && writes(change.Kind) { // before, the windows are on their way with the state
 		if v := r.windows.Admit(h.Incarnation, h.Seq, h.Floor); v != shard.Fresh {
 			return fmt.Errorf("%w: push %d of incarnation %d is %v here", errStream, h.Seq, h.Incarnation, v)
 		}
 	}
-	r.change(&change, values)
+	r.change(&change, ids, ses.floats(payload))
 	return nil
+}
+
+// fitsForward reports whether a change that the owner has made can be made here, with ids
+// and bytes of values.
+func (r *replica) fitsForward(h *wire.Header, ids []int64, bytes int) bool {
+	b := int(h.Offset / BlockElems)
+	if b >= r.progress.blocks {
+		return false
+	}
+	switch h.Kind {
+	case wire.PushRows:
+		return r.sparse && int(h.Count) == len(ids)*r.layer.RowElems() && r.table.Holds(ids)
+	case wire.PullRows, wire.Expire:
+		return r.sparse && bytes == 0 && len(ids) == 0
+	case wire.Assign:
+		return r.checkRange(h, int(h.Count)).code == codeOK
+	case wire.Push:
+		return r.checkRange(h, int(h.Count)).code == codeOK && r.blocks[b].ready
+	case wire.Pull: // it has closed a clock
+		return r.checkRange(h, int(h.Count)).code == codeOK && r.blocks[b].ready && bytes == 0
+	}
+	return false
 }
 
 func (r *replica) receiveRetain(h *wire.Header, payload []byte) error {

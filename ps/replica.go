@@ -7,6 +7,7 @@ import (
 
 	"github.com/elasticps/elasticps/internal/invariant"
 	"github.com/elasticps/elasticps/internal/kernel"
+	"github.com/elasticps/elasticps/internal/table"
 	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/shard"
 )
@@ -27,6 +28,11 @@ type replica struct {
 	bsp   bool
 	elems int64
 
+	// of a sparse layer
+	sparse      bool
+	options     Table
+	tableConfig table.Config
+
 	mu      sync.Mutex
 	room    sync.Cond // follower queue has room, or is gone
 	copy    shard.Copy
@@ -34,7 +40,8 @@ type replica struct {
 
 	weights []float32
 	slots   [][]float32
-	sum     []float32 // BSP: gradients of each block's clock
+	sum     []float32    // BSP: gradients of each block's clock
+	table   *table.Table // of a sparse layer, instead of weights, slots and sum
 	blocks  []block
 	windows shard.Windows
 	applied uint64 // pushes applied to this shard, wherever it was
@@ -52,6 +59,12 @@ type replica struct {
 	gathering int         // followers of the former owner that are looked for: nothing is answered
 	quiet     time.Time   // promoted: nothing is answered before, the former owner may still serve reads
 	views     [][]float32 // scratch for step: the slots of a range
+
+	// of a sparse layer; not part of the state
+	latest     uint32        // the latest clock that rows were pushed at
+	expireNext int           // block that has its turn
+	skipped    uint64        // rows of gradients that were not finite
+	scratch    table.Columns // of rows on their way
 }
 
 // block is the metadata of one block.
@@ -87,7 +100,12 @@ func newReplica(job Job, spec shard.Shard) *replica {
 		opt:     job.optimizer(layer.Name),
 		bsp:     job.Consistency.Mode == BSP,
 		elems:   spec.Range.Elems(),
+		sparse:  layer.Sparse,
+		options: job.Tables[layer.Name],
 		changed: make(chan struct{}),
+	}
+	if r.sparse {
+		r.tableConfig = tableConfig(job, spec)
 	}
 	r.room.L = &r.mu
 	return r
@@ -95,6 +113,12 @@ func newReplica(job Job, spec shard.Shard) *replica {
 
 // allocate makes room for the state, all zero. The caller holds mu.
 func (r *replica) allocate() {
+	r.blocks = make([]block, (r.elems+BlockElems-1)/BlockElems)
+	r.windows, r.applied, r.changes, r.last, r.progress = shard.Windows{}, 0, 0, 0, receiveProgress{}
+	if r.sparse {
+		r.table = table.New(r.tableConfig)
+		return
+	}
 	r.weights = make([]float32, r.elems)
 	r.slots = make([][]float32, r.opt.slots())
 	r.views = make([][]float32, len(r.slots))
@@ -104,13 +128,11 @@ func (r *replica) allocate() {
 	if r.bsp {
 		r.sum = make([]float32, r.elems)
 	}
-	r.blocks = make([]block, (r.elems+BlockElems-1)/BlockElems)
-	r.windows, r.applied, r.changes, r.last, r.progress = shard.Windows{}, 0, 0, 0, receiveProgress{}
 }
 
 // free gives the memory back. The caller holds mu.
 func (r *replica) free() {
-	r.weights, r.slots, r.sum, r.blocks = nil, nil, nil, nil
+	r.weights, r.slots, r.sum, r.table, r.blocks = nil, nil, nil, nil, nil
 	r.windows, r.applied, r.changes, r.last, r.progress = shard.Windows{}, 0, 0, 0, receiveProgress{}
 }
 
@@ -150,6 +172,9 @@ func (r *replica) isQuiet() bool { return !r.quiet.IsZero() && time.Now().Before
 // stateBytes is the memory that the parameters and their state take. The caller
 // holds mu.
 func (r *replica) stateBytes() int64 {
+	if r.table != nil {
+		return r.table.Bytes()
+	}
 	arrays := len(r.slots)
 	if r.bsp {
 		arrays++
@@ -158,15 +183,15 @@ func (r *replica) stateBytes() int64 {
 }
 
 // update takes a push or an assign into the state once (I1), or says why not. It
-// keeps nothing of values. The header has been decoded; its range is checked here.
-func (r *replica) update(ctx context.Context, h *wire.Header, values []float32) outcome {
+// keeps nothing of ids and values. The header has been decoded; its range is checked here.
+func (r *replica) update(ctx context.Context, h *wire.Header, ids []int64, values []float32) outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
-		if o := r.check(h, len(values)); o.code != codeOK {
+		if o := r.check(h, ids, len(values)); o.code != codeOK {
 			return o
 		}
-		if c := r.fits(h); c != codeOK {
+		if c := r.fits(h, ids, values); c != codeOK {
 			return outcome{code: c}
 		}
 		if !r.followerFull(h.Offset) && !r.cutFull(h) {
@@ -183,15 +208,19 @@ func (r *replica) update(ctx context.Context, h *wire.Header, values []float32) 
 		}
 		return o
 	}
-	r.change(h, values)
-	r.forward(h, values)
+	if r.sparse {
+		h.Time = r.now(h.Clock)
+	}
+	r.change(h, ids, values)
+	r.forward(h, ids, values)
 	return r.confirmed(r.changes)
 }
 
-// change takes an admitted frame into the state: a push, an assign, or the end of a clock.
+// change takes an admitted frame into the state: a push, an assign, the end of a clock, or
+// that of rows of a table.
 // Owner and follower run the same code on the same frames in the same order, which makes
 // their bits equal (I8).
-func (r *replica) change(h *wire.Header, values []float32) {
+func (r *replica) change(h *wire.Header, ids []int64, values []float32) {
 	b := int(h.Offset / BlockElems)
 	r.changes++
 	r.last = shard.Epoch(h.Epoch)
@@ -200,6 +229,11 @@ func (r *replica) change(h *wire.Header, values []float32) {
 		r.applyAssign(h, values)
 	case wire.Push:
 		r.apply(h, values)
+	case wire.PushRows:
+		r.applyRows(h, ids, values)
+	case wire.Expire:
+		r.touch(b)
+		r.table.Expire(b, h.Time)
 	default:
 		r.closeClock(b, h.Clock)
 	}
@@ -212,13 +246,16 @@ func (r *replica) cutFull(h *wire.Header) bool {
 	if c == nil || (r.bsp && h.Clock <= max(r.blocks[b].clock, c.clock)) {
 		return false // it adds to the sum, or closes a clock before the cut
 	}
-	return c.full(b)
+	return c.full(b) || (r.sparse && c.fullAnywhere())
 }
 
 // fits says whether a push or assign fits the state of its block. A push needs values
 // and a clock that is open; an assign is of a whole block of a layer that waits for
 // its values from a worker.
-func (r *replica) fits(h *wire.Header) code {
+func (r *replica) fits(h *wire.Header, ids []int64, values []float32) code {
+	if r.sparse {
+		return r.fitsRows(h, ids, values)
+	}
 	b := int(h.Offset / BlockElems)
 	lo, hi := r.bounds(b)
 	switch {
@@ -237,23 +274,23 @@ func (r *replica) fits(h *wire.Header) code {
 // pull copies parameters into dst. Under BSP, the first request of a new clock
 // closes the old one, here and on the follower: what has been read stays as it was
 // read, whoever pushes late and wherever the shard goes.
-func (r *replica) pull(ctx context.Context, h *wire.Header, dst []float32) outcome {
+func (r *replica) pull(ctx context.Context, h *wire.Header, ids []int64, dst []float32) outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
-		if o := r.check(h, len(dst)); o.code != codeOK {
+		if o := r.check(h, ids, len(dst)); o.code != codeOK {
 			return o
 		}
 		b := int(h.Offset / BlockElems)
-		if !r.blocks[b].ready {
+		if !r.blocks[b].ready && !r.sparse {
 			return outcome{code: codeNotInitialized}
 		}
 		if !r.bsp || h.Clock <= r.blocks[b].clock {
 			break
 		}
 		if !r.followerFull(h.Offset) && !r.cutFull(h) {
-			r.change(h, nil)
-			r.forward(h, nil)
+			r.change(h, nil, nil)
+			r.forward(h, nil, nil)
 			break
 		}
 		if !r.waitBriefly(ctx) {
@@ -263,16 +300,23 @@ func (r *replica) pull(ctx context.Context, h *wire.Header, dst []float32) outco
 	if !r.leased() {
 		return outcome{code: codeRetry} // perhaps another server owns the shard by now
 	}
+	if r.sparse {
+		r.table.Pull(ids, dst)
+		return r.confirmed(r.changes)
+	}
 	copy(dst, r.weights[h.Offset:])
 	return r.confirmed(r.blocks[h.Offset/BlockElems].seen)
 }
 
 // check says whether this copy may answer the request at all: I2, and the bounds.
-func (r *replica) check(h *wire.Header, n int) outcome {
+func (r *replica) check(h *wire.Header, ids []int64, n int) outcome {
 	switch {
 	case r.copy.MayAcknowledge(shard.Epoch(h.Epoch)):
 		if r.gathering > 0 || r.isQuiet() {
 			return outcome{code: codeRetry, wait: r.changed}
+		}
+		if r.sparse {
+			return r.checkRows(h, ids, n)
 		}
 		return r.checkRange(h, n)
 	case r.copy.State == shard.Serving || r.copy.State == shard.Following:
@@ -290,7 +334,7 @@ func (r *replica) check(h *wire.Header, n int) outcome {
 // checkRange compares the range of a request, n elements, with the shard.
 func (r *replica) checkRange(h *wire.Header, n int) outcome {
 	count := uint64(h.Count)
-	if count == 0 || uint64(n) != count || h.Offset >= uint64(r.elems) || count > uint64(r.elems)-h.Offset ||
+	if r.sparse || count == 0 || uint64(n) != count || h.Offset >= uint64(r.elems) || count > uint64(r.elems)-h.Offset ||
 		h.Offset/BlockElems != (h.Offset+count-1)/BlockElems {
 		return outcome{code: codeLength}
 	}
@@ -343,6 +387,10 @@ func (r *replica) applyAssign(h *wire.Header, values []float32) {
 func (r *replica) closeClock(b int, clock uint32) {
 	m := &r.blocks[b]
 	if !r.bsp || clock <= m.clock {
+		return
+	}
+	if r.sparse {
+		r.closeRows(clock)
 		return
 	}
 	if m.dirty > 0 {

@@ -213,9 +213,12 @@ func (s *Server) write(ctx context.Context, v *saving, m saveRequest) error {
 func (s *Server) group(ids []uint32) (group, rest []uint32) {
 	size := int64(0)
 	for i, id := range ids {
-		spec := s.shards[id]
-		arrays := 1 + s.job.optimizer(s.job.Model.Layers[spec.Range.Layer].Name).slots()
-		if size += spec.Bytes() * int64(arrays); size > saveGroupBytes && i > 0 {
+		if r := s.replica(shard.ID(id)); r != nil {
+			r.mu.Lock()
+			size += r.stateBytes()
+			r.mu.Unlock()
+		}
+		if size > saveGroupBytes && i > 0 {
 			return ids[:i], ids[i:]
 		}
 	}

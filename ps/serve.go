@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,7 @@ type session struct {
 	taken  int     // payload of the requests whose replies are in out
 	more   bool    // the last one said that another follows at once
 	room   *buffer // for values that cannot be used where they arrived
+	ids    []int64 // and for ids
 
 	incoming map[uint32]*incoming // by shard: the streams that fill copies here
 	heard    atomic.Int64         // when the owner of those was last told that they follow, or about to be
@@ -115,7 +117,7 @@ func (ses *session) next() error {
 	ses.taken += len(payload)
 	ses.more = h.Flags&wire.More != 0
 	switch h.Kind {
-	case wire.Push, wire.Assign, wire.Pull:
+	case wire.Push, wire.Assign, wire.Pull, wire.PushRows, wire.PullRows:
 		return ses.request(&h, payload)
 	case wire.Follow:
 		return ses.follow(&h, payload)
@@ -158,17 +160,48 @@ func (ses *session) values(h *wire.Header, payload []byte) []float32 {
 // request answers a push, an assign or a pull.
 func (ses *session) request(h *wire.Header, payload []byte) error {
 	t := shard.DType(h.Encoding)
-	if h.Count > BlockElems || !encodable(t) || (h.Kind != wire.Pull && int64(h.Length) != t.Size()*int64(h.Count)) {
+	if h.Count > BlockElems || !encodable(t) {
 		return ses.reply(h, outcome{code: codeLength})
 	}
-	if h.Kind == wire.Pull {
-		return ses.pull(h)
+	ids, payload, ok := ses.split(h, payload)
+	switch {
+	case !ok:
+		return ses.reply(h, outcome{code: codeLength})
+	case reads(h.Kind):
+		return ses.pull(h, ids)
 	}
-	return ses.answer(h, ses.server.perform(ses.server.ctx, h, ses.values(h, payload)))
+	return ses.answer(h, ses.server.perform(ses.server.ctx, h, ids, ses.values(h, payload)))
+}
+
+// split returns the ids in front of a payload, and the rest. It reports false when that is
+// not what the header says.
+func (ses *session) split(h *wire.Header, payload []byte) (ids []int64, rest []byte, ok bool) {
+	values := 0
+	if writes(h.Kind) {
+		values = int(shard.DType(h.Encoding).Size()) * int(h.Count)
+	}
+	n := len(payload) - values
+	switch {
+	case n < 0 || n%8 != 0:
+		return nil, nil, false
+	case h.Kind != wire.PushRows && h.Kind != wire.PullRows:
+		return nil, payload, n == 0 || h.Kind == wire.Pull
+	}
+	return ses.idsOf(payload[:n]), payload[n:], true
+}
+
+// idsOf views ids, which lie aligned unless something of an odd length came before.
+func (ses *session) idsOf(raw []byte) []int64 {
+	if ids, ok := wire.IDs(raw); ok {
+		return ids
+	}
+	ses.ids = slices.Grow(ses.ids[:0], len(raw)/8)[:len(raw)/8]
+	copy(wire.IDBytes(ses.ids), raw)
+	return ses.ids
 }
 
 // pull answers a pull: the values are copied to where they are sent from.
-func (ses *session) pull(h *wire.Header) error {
+func (ses *session) pull(h *wire.Header, ids []int64) error {
 	n, t := int(h.Count), shard.DType(h.Encoding)
 	if ses.out.full(n) {
 		if err := ses.flush(); err != nil {
@@ -180,7 +213,7 @@ func (ses *session) pull(h *wire.Header) error {
 	if t != shard.Float32 {
 		values = ses.scratch().floats(h.Count)
 	}
-	o := ses.server.perform(ses.server.ctx, h, values)
+	o := ses.server.perform(ses.server.ctx, h, ids, values)
 	if o.code != codeOK {
 		return ses.answer(h, o)
 	}
@@ -370,7 +403,7 @@ func (ses *session) receive(h *wire.Header, payload []byte) error {
 	if err := ses.server.use(ses.server.ctx, int64(h.Length)); err != nil {
 		return err
 	}
-	err := in.receive(ses, h, payload, ses.floats(payload))
+	err := in.receive(ses, h, payload)
 	if err == nil {
 		return nil
 	}

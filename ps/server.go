@@ -85,6 +85,8 @@ type ServerLoad struct {
 	StateBytes         int64   // parameters and optimizer state held
 	Shards             int     // shards served
 	PushesApplied      uint64  // to the shards owned, wherever they were then; repeated ones count once
+	Rows               int64   // of tables, in the shards owned
+	RowsSkipped        uint64  // gradients of rows that were left out here, see NonFinite
 }
 
 // Server is a parameter server: it holds shards and applies the pushes to them. Its
@@ -340,6 +342,7 @@ func (a *serverActor) Receive(c *actor.Context, msg any) error {
 	case loadRequest:
 		c.Reply(s.load())
 	case reportNow:
+		s.spawn(s.expire)
 		a.load = s.load()
 		s.report(a.load)
 		c.SendAfter(s.reportInterval(), reportNow{})
@@ -399,6 +402,10 @@ func (s *Server) load() ServerLoad {
 		if r.owned() {
 			l.Shards++
 			l.PushesApplied += r.applied
+			l.RowsSkipped += r.skipped
+			if r.table != nil {
+				l.Rows += r.table.Rows()
+			}
 		}
 		l.StateBytes += r.stateBytes()
 		r.mu.Unlock()
@@ -423,8 +430,8 @@ func (s *Server) replica(id shard.ID) *replica {
 }
 
 // perform answers one data request. values is read for a push or assign, filled for
-// a pull, and not kept.
-func (s *Server) perform(ctx context.Context, h *wire.Header, values []float32) outcome {
+// a pull, and not kept, nor are the ids of rows.
+func (s *Server) perform(ctx context.Context, h *wire.Header, ids []int64, values []float32) outcome {
 	r := s.replica(shard.ID(h.Shard))
 	if r == nil {
 		return outcome{code: codeUnknownShard}
@@ -432,12 +439,12 @@ func (s *Server) perform(ctx context.Context, h *wire.Header, values []float32) 
 	if err := s.use(ctx, 4*int64(len(values))); err != nil {
 		return outcome{code: codeRetry}
 	}
-	if h.Kind == wire.Pull {
+	if reads(h.Kind) {
 		s.pullBytes.Add(4 * int64(len(values)))
-		return s.named(r.pull(ctx, h, values))
+		return s.named(r.pull(ctx, h, ids, values))
 	}
 	s.pushBytes.Add(4 * int64(len(values)))
-	return s.named(r.update(ctx, h, values))
+	return s.named(r.update(ctx, h, ids, values))
 }
 
 // standing is the answer to a request whose shard has just changed its role.
@@ -447,9 +454,9 @@ func (s *Server) standing(h *wire.Header) outcome {
 		return outcome{code: codeUnknownShard}
 	}
 	r.mu.Lock()
-	o := r.check(h, int(h.Count))
+	o := r.check(h, nil, int(h.Count))
 	r.mu.Unlock()
-	if o.code == codeOK || o.wait != nil {
+	if o.code == codeOK || o.wait != nil || (r.sparse && o.code == codeLength) { // the ids were not kept either
 		o = outcome{code: codeRetry} // the payload was not kept
 	}
 	return s.named(o)

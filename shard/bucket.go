@@ -18,3 +18,9 @@ func Bucket(hash uint64, n int64) int64 {
 	hi, _ := bits.Mul64(hash, uint64(n))
 	return int64(hi)
 }
+
+// RowElement is the element of a sparse layer at which the bucket of a row begins: the row
+// belongs to the shard and to the block that have it.
+func (l Layer) RowElement(id int64) int64 {
+	return Bucket(Hash(id), int64(l.Rows())) * int64(l.RowElems())
+}

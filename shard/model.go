@@ -15,6 +15,8 @@ const (
 	MaxNameBytes = 255
 	// MaxDims is the largest number of dimensions of one layer.
 	MaxDims = 8
+	// MaxRowElems is the largest number of elements of one row of a sparse layer.
+	MaxRowElems = 16384
 	// MaxLayerElems is the largest number of elements of one layer; with it
 	// no product of sizes in this module overflows an int64.
 	MaxLayerElems = 1 << 40
@@ -118,8 +120,13 @@ type Initializer struct {
 
 // Layer describes one named tensor of a model. Shape[0] counts the rows; an
 // empty Shape is a scalar of one element in one row. A dimension of 0 is
-// legal: such a layer has no elements and gets no shard. Sparse layers are
-// declared here but not served yet, so Validate refuses them.
+// legal: such a layer has no elements and gets no shard.
+//
+// A sparse layer is an embedding table: rows of Shape[1] elements by int64 ids, each of
+// which comes into being when it is used first. Shape[0] is how many rows are expected,
+// at least 1: the ids are spread by hash over as many buckets, which are what is cut into
+// shards and blocks. It bounds nothing; with many more rows blocks are large, with many
+// fewer nearly empty.
 //
 // Wire is the type in which gradients and parameters of the layer travel between
 // clients and servers: Float32, or Float16 or BFloat16, which halve the bytes. Values
@@ -234,10 +241,10 @@ func (l Layer) faults(index int) []error {
 	if l.Wire != Float32 && l.Wire != Float16 && l.Wire != BFloat16 {
 		fault("wire type %v, have %v, %v and %v", l.Wire, Float32, Float16, BFloat16)
 	}
-	if l.Sparse {
-		fault("sparse layers are not served yet")
-	}
 	l.shapeFaults(fault)
+	if l.Sparse {
+		l.sparseFaults(fault)
+	}
 	l.Init.faults(fault)
 	return errs
 }
@@ -264,6 +271,15 @@ func (l Layer) shapeFaults(fault func(string, ...any)) {
 			bad, lo = true, 1
 		}
 		product = lo
+	}
+}
+
+func (l Layer) sparseFaults(fault func(string, ...any)) {
+	if len(l.Shape) != 2 || l.Shape[0] < 1 || l.Shape[1] < 1 || l.Shape[1] > MaxRowElems {
+		fault("shape %v of a sparse layer, must be the expected rows, at least 1, and the elements of each, 1 to %d", l.Shape, MaxRowElems)
+	}
+	if l.Init.Kind == Assigned {
+		fault("a sparse layer cannot be %v", Assigned)
 	}
 }
 

@@ -26,7 +26,9 @@ type PartitionOptions struct {
 	// MaxShardBytes is the largest shard, in bytes. Zero means 1/128 of the
 	// model, at least 64 KiB and at most 64 MiB; and a layer that falls into
 	// six pieces or more is then cut into a multiple of twelve, so that 2, 3,
-	// 4, 6 or 12 servers share it evenly.
+	// 4, 6 or 12 servers share it evenly. A sparse layer is cut into twelve then, or
+	// multiples of that if more are needed for shards of at most 64 MiB at the
+	// expected number of rows.
 	MaxShardBytes int64
 }
 
@@ -46,12 +48,15 @@ func Partition(m Model, o PartitionOptions) ([]Shard, error) {
 	}
 	limit, even := o.MaxShardBytes, int64(1)
 	if limit == 0 {
-		limit = min(max(m.Bytes()/defaultParts, defaultMinShardBytes), defaultMaxShardBytes)
+		limit = min(max(m.denseBytes()/defaultParts, defaultMinShardBytes), defaultMaxShardBytes)
 		even = evenParts
 	}
 	var shards []Shard
 	for i, l := range m.Layers {
 		cut := cutLayer(l, limit, even)
+		if l.Sparse {
+			cut = cutTable(l, o.MaxShardBytes)
+		}
 		if int64(len(shards))+cut.parts > MaxShards {
 			return nil, fmt.Errorf("%w: more than %d shards at layer %d %.64q with a limit of %d bytes each", ErrPartition, MaxShards, i, l.Name, limit)
 		}
@@ -83,6 +88,29 @@ func cutLayer(l Layer, limit, even int64) cut {
 		c.parts = min((c.parts+even-1)/even*even, c.units)
 	}
 	return c
+}
+
+// cutTable cuts the buckets of a sparse layer, by default into few parts: each batch has
+// ids in all of them.
+func cutTable(l Layer, limit int64) cut {
+	c, even := cut{units: int64(l.Rows()), unitElems: int64(l.RowElems()), parts: 1}, int64(1)
+	if limit == 0 {
+		limit, even, c.parts = defaultMaxShardBytes, evenParts, evenParts
+	}
+	perPart := max(limit/(c.unitElems*l.DType.Size()), 1)
+	c.parts = max(c.parts, (c.units+perPart-1)/perPart)
+	c.parts = min((c.parts+even-1)/even*even, c.units)
+	return c
+}
+
+func (m Model) denseBytes() int64 {
+	var n int64
+	for _, l := range m.Layers {
+		if !l.Sparse {
+			n += l.Bytes()
+		}
+	}
+	return n
 }
 
 func (c cut) appendTo(shards []Shard, layer int, dtype DType) []Shard {

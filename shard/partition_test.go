@@ -215,7 +215,7 @@ func TestModelFaults(t *testing.T) {
 	for _, want := range []string{
 		"empty name", `layers 1 and 2 are both named "twice"`, "dimension 0 is -1", "name of 256 bytes, limit 255",
 		"shape [1048576 1048576 2] has more than 1099511627776", `"hidden": shape`, "9 dimensions, limit 8",
-		"float16 is not served", "dtype(99) is not served", "sparse layers are not served", "scale NaN", "kind 99", "scale -1",
+		"float16 is not served", "dtype(99) is not served", "shape [] of a sparse layer", "scale NaN", "kind 99", "scale -1",
 	} {
 		require.ErrorContains(t, err, want)
 	}

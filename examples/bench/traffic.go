@@ -61,7 +61,7 @@ func (t *traffic) push(w *ps.Worker, layer string, rows, first int, pause time.D
 	step := int(bytes / rowBytes)
 	t.running.Go(func() {
 		for at := first * step % rows; ; at = (at + step) % rows {
-			if err := w.PushRows(t.ctx, layer, at, grad); err != nil {
+			if err := w.PushRange(t.ctx, layer, at, grad); err != nil {
 				t.cancel(fmt.Errorf("push to %s while a shard moves: %w", layer, err))
 				return
 			}

@@ -91,9 +91,9 @@ func (p *prober) probe(ctx context.Context, values [][2][]float32) error {
 	var all sync.WaitGroup
 	for i, x := range p.pieces {
 		all.Go(func() {
-			errs[i] = p.client.PushRows(ctx, x.layer, x.row, values[i][0])
+			errs[i] = p.client.PushRange(ctx, x.layer, x.row, values[i][0])
 			if errs[i] == nil {
-				errs[i] = p.client.PullRows(ctx, x.layer, x.row, values[i][1])
+				errs[i] = p.client.PullRange(ctx, x.layer, x.row, values[i][1])
 			}
 		})
 	}

@@ -12,7 +12,7 @@ import (
 const (
 	// Version is the version of the frame format. A peer with another version is
 	// refused with ErrVersion.
-	Version = 3
+	Version = 4
 	// HeaderBytes is the size of an encoded header.
 	HeaderBytes = 80
 	// MaxPayload is the largest payload of a frame in bytes.
@@ -48,6 +48,9 @@ const (
 	Ack                       // follower to owner: Request = the last change it has, or why there is no stream
 	Beat                      // owner to follower and back: the follower still follows
 	Retain                    // forwarded only: the incarnations that still exist
+	PushRows                  // gradients of rows of a table: payload = their ids, then the values
+	PullRows                  // request for rows of a table: payload = their ids
+	Expire                    // forwarded only: rows of a block that were not touched for long are gone
 	kindEnd
 )
 
@@ -70,6 +73,7 @@ type Header struct {
 	Clock       uint32 // clock of the worker (BSP)
 	Count       uint32 // elements
 	Offset      uint64 // first element, from the start of the shard
+	Time        uint32 // forwarded: the owner's time that the change of a table was made at
 	Length      uint32 // payload bytes
 	PayloadSum  uint32 // CRC-32C of the payload, zero without payload
 }
@@ -86,8 +90,16 @@ func Sum(parts ...[]byte) uint32 {
 // Extend returns the checksum of what sum covers followed by part.
 func Extend(sum uint32, part []byte) uint32 { return kernel.CRC32C(sum, part) }
 
-// Copy copies src to dst, which is as long, and returns the checksum.
-func Copy(dst, src []byte) uint32 { return kernel.CopyCRC32C(0, dst, src) }
+// Copy copies the parts to dst, which is as long as all of them, one behind the other, and
+// returns the checksum.
+func Copy(dst []byte, parts ...[]byte) uint32 {
+	var sum uint32
+	for _, p := range parts {
+		sum = kernel.CopyCRC32C(sum, dst[:len(p)], p)
+		dst = dst[len(p):]
+	}
+	return sum
+}
 
 // Encode writes h to dst, which has room for HeaderBytes.
 func (h *Header) Encode(dst []byte) {
@@ -110,7 +122,7 @@ func (h *Header) Encode(dst []byte) {
 	le.PutUint32(dst[60:], h.Clock)
 	le.PutUint32(dst[64:], h.Count)
 	le.PutUint32(dst[68:], h.PayloadSum)
-	le.PutUint32(dst[72:], 0)
+	le.PutUint32(dst[72:], h.Time)
 	le.PutUint32(dst[76:], kernel.CRC32C(0, dst[:76]))
 }
 
@@ -142,6 +154,7 @@ func (h *Header) Decode(src []byte) error {
 	h.Clock = le.Uint32(src[60:])
 	h.Count = le.Uint32(src[64:])
 	h.PayloadSum = le.Uint32(src[68:])
+	h.Time = le.Uint32(src[72:])
 	if h.Kind == 0 || h.Kind >= kindEnd {
 		return fmt.Errorf("%w: %d", ErrKind, h.Kind)
 	}
@@ -184,4 +197,25 @@ func Floats(b []byte) ([]float32, bool) {
 		return nil, false
 	}
 	return unsafe.Slice((*float32)(p), len(b)/4), true
+}
+
+// IDBytes views ids of rows as the bytes that travel, which shares their memory.
+func IDBytes(ids []int64) []byte {
+	if len(ids) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(ids))), 8*len(ids))
+}
+
+// IDs views the bytes that travel as ids of rows, which shares their memory. It reports
+// false when they do not lie aligned or are no whole number of ids.
+func IDs(b []byte) ([]int64, bool) {
+	if len(b) == 0 {
+		return nil, true
+	}
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	if len(b)%8 != 0 || uintptr(p)%8 != 0 {
+		return nil, false
+	}
+	return unsafe.Slice((*int64)(p), len(b)/8), true
 }

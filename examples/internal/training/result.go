@@ -61,7 +61,7 @@ func Audit(ctx context.Context, c Client, p Plan, accounts []Account) (lost, dou
 	for probe := range numProbes {
 		values := make([]float32, (p.sharedRow()+1)*probeElems)
 		for row := range p.sharedRow() + 1 {
-			err := c.PullRows(ctx, probeName(probe), row, values[row*probeElems:(row+1)*probeElems])
+			err := c.PullRange(ctx, probeName(probe), row, values[row*probeElems:(row+1)*probeElems])
 			if err != nil && !errors.Is(err, ps.ErrShardLost) {
 				return 0, 0, fmt.Errorf("training: audit: %w", err)
 			}

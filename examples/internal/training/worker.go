@@ -143,7 +143,7 @@ func newPart(l shard.Layer, r shard.Range) part {
 
 func (w *worker) run(ctx context.Context) error {
 	err := w.each(ctx, func(p part) error {
-		return w.client.PullRows(ctx, p.name, p.row, w.params[p.layer][p.begin:p.end])
+		return w.client.PullRange(ctx, p.name, p.row, w.params[p.layer][p.begin:p.end])
 	})
 	if err != nil {
 		return err
@@ -208,15 +208,15 @@ func (w *worker) step(ctx context.Context, step int) (samples int, loss float32,
 	}
 	probe := probeName(probeOf(step))
 	for _, row := range []int{w.slot, w.sharedRow} {
-		if err := w.client.PushRows(ctx, probe, row, w.one); err != nil {
+		if err := w.client.PushRange(ctx, probe, row, w.one); err != nil {
 			return 0, 0, err
 		}
 	}
 	err = w.each(ctx, func(p part) error {
-		if err := w.client.PushRows(ctx, p.name, p.row, grads[p.layer][p.begin:p.end]); err != nil {
+		if err := w.client.PushRange(ctx, p.name, p.row, grads[p.layer][p.begin:p.end]); err != nil {
 			return err
 		}
-		return w.client.PullRows(ctx, p.name, p.row, w.params[p.layer][p.begin:p.end])
+		return w.client.PullRange(ctx, p.name, p.row, w.params[p.layer][p.begin:p.end])
 	})
 	return len(batch.Samples), loss, err
 }

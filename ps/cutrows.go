@@ -1,0 +1,68 @@
+package ps
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/elasticps/elasticps/internal/table"
+	"github.com/elasticps/elasticps/ps/checkpoint"
+)
+
+// A cut of a table: the same as that of a dense shard, with rows for blocks.
+
+// describe says what the rows of the cut have.
+func (c *cut) describe() {
+	dim := c.r.layer.RowElems()
+	c.state.Dim = dim
+	for _, s := range c.r.tableConfig.Rule.Slots {
+		c.state.SlotElems = append(c.state.SlotElems, s.Elems)
+	}
+}
+
+// count notes how many rows a block of the cut has.
+func (c *cut) count(b int) {
+	c.state.Rows = append(c.state.Rows, c.table.Len(b))
+	c.state.Waiting = append(c.state.Waiting, len(c.table.AppendWaiting(b, nil)))
+}
+
+// copyRows returns the rows of a block as they are in the cut: of those that were pushed
+// to in an earlier clock what its closing makes, of others without what was pushed in the
+// clock of the cut.
+func (c *cut) copyRows(b int) *checkpoint.Rows {
+	var columns table.Columns
+	c.table.Copy(b, &columns)
+	if c.closes(b) {
+		c.table.Settle(&columns)
+	} else {
+		columns.DropSums()
+	}
+	return &checkpoint.Rows{
+		IDs: columns.IDs, State: columns.State, Weights: columns.Weights, Slots: columns.Slots, Waiting: c.table.AppendWaiting(b, nil),
+	}
+}
+
+// restoreRows fills the table of a copy from a checkpoint.
+func (r *replica) restoreRows(ctx context.Context, from *checkpoint.Checkpoint) (checkpoint.Shard, error) {
+	config := r.tableConfig
+	var sums []float32
+	return from.ReadRows(ctx, r.spec.ID, config.Dim, r.opt.slotNames(), func(b int, rows *checkpoint.Rows) error {
+		if b >= len(r.blocks) {
+			return fmt.Errorf("%w: block %d of shard %d, it has %d", checkpoint.ErrMismatch, b, r.spec.ID, len(r.blocks))
+		}
+		if n := len(rows.Weights); config.Sums && n > len(sums) {
+			sums = make([]float32, n)
+		}
+		columns := table.Columns{IDs: rows.IDs, State: rows.State, Weights: rows.Weights, Slots: rows.Slots}
+		if config.Sums {
+			columns.Sums = sums[:len(rows.Weights)]
+		}
+		err := r.table.Append(b, &columns)
+		if err == nil {
+			err = r.table.SetWaiting(b, rows.Waiting)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: shard %d: %w", checkpoint.ErrDamaged, r.spec.ID, err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,172 @@
+package ps
+
+import (
+	"time"
+
+	"github.com/elasticps/elasticps/internal/kernel"
+	"github.com/elasticps/elasticps/internal/table"
+	"github.com/elasticps/elasticps/internal/wire"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// The state of a shard of a table: what replica.go does with the arrays of a dense shard,
+// done with rows. Blocks are runs of hash values; the clock is that of the whole shard.
+
+// tableConfig describes the part of a table that a shard has.
+func tableConfig(job Job, spec shard.Shard) table.Config {
+	l := job.Model.Layers[spec.Range.Layer]
+	t := job.Tables[l.Name]
+	c := table.Config{
+		Name: l.Name, Rows: int64(l.Rows()), Dim: l.RowElems(), Begin: spec.Range.Begin, End: spec.Range.End, Init: l.Init,
+		Rule: job.optimizer(l.Name).rule(l.RowElems()), Sums: job.Consistency.Mode == BSP,
+		ExpireAfter: t.expiry(), MaxRows: share(t.MaxRows, l, spec), Evict: t.Evict.policy(),
+	}
+	c.Admit.Touches, c.Admit.FilterBytes = t.AdmitAfter, share(t.FilterBytes, l, spec)
+	return c
+}
+
+// share is the part of n that belongs to a shard of a table. The shares of all shards add
+// up to n.
+func share(n int64, l shard.Layer, spec shard.Shard) int64 {
+	before := func(element int64) int64 {
+		rows := float64(element / int64(l.RowElems()))
+		if element == l.Elems() {
+			return n
+		}
+		return int64(float64(n) * (rows / float64(l.Rows())))
+	}
+	return before(spec.Range.End) - before(spec.Range.Begin)
+}
+
+// checkRows says whether a request is of rows of this shard: n values for them.
+func (r *replica) checkRows(h *wire.Header, ids []int64, n int) outcome {
+	if r.table == nil || len(ids) == 0 || int(h.Count) != n || n != len(ids)*r.layer.RowElems() || h.Offset != 0 || !r.table.Holds(ids) {
+		return outcome{code: codeLength}
+	}
+	return outcome{}
+}
+
+// fitsRows says whether a push of rows is one that the table takes.
+func (r *replica) fitsRows(h *wire.Header, ids []int64, values []float32) code {
+	switch {
+	case r.bsp && h.Clock < r.blocks[0].clock:
+		return codeStaleClock
+	case r.options.NonFinite == RejectNonFinite && !kernel.Finite(values):
+		return codeNotFinite
+	case r.table.Refuses(ids):
+		return codeTableFull
+	}
+	return codeOK
+}
+
+// applyRows takes admitted gradients of rows into the state, at the time in the header.
+func (r *replica) applyRows(h *wire.Header, ids []int64, grads []float32) {
+	r.applied++
+	r.closeClock(0, h.Clock)
+	r.latest = max(r.latest, h.Clock)
+	if r.options.NonFinite != RejectNonFinite && !kernel.Finite(grads) {
+		ids, grads = r.finite(ids, grads)
+	}
+	r.table.Touched(ids, h.Time, r.touch)
+	r.table.Push(ids, grads, h.Time)
+}
+
+// touch notes that a block is about to change.
+func (r *replica) touch(b int) {
+	r.cut.before(b)
+	r.blocks[b].seen = r.changes
+}
+
+// finite returns gradients without those that are not finite, in memory of their own: rows
+// that have one are left out, or infinities are clipped and rows with a NaN left out.
+func (r *replica) finite(ids []int64, grads []float32) ([]int64, []float32) {
+	dim := r.layer.RowElems()
+	keptIDs, kept := make([]int64, 0, len(ids)), make([]float32, 0, len(grads))
+	for i, id := range ids {
+		row := grads[i*dim : (i+1)*dim]
+		if !kernel.Finite(row) && !r.clippable(row) {
+			r.skipped++
+			continue
+		}
+		keptIDs = append(keptIDs, id)
+		for _, x := range row {
+			if r.options.NonFinite == ClipNonFinite {
+				x = min(max(x, -r.options.Clip), r.options.Clip)
+			}
+			kept = append(kept, x)
+		}
+	}
+	return keptIDs, kept
+}
+
+// clippable reports whether a row with infinities can be clipped: there is no NaN in it.
+func (r *replica) clippable(row []float32) bool {
+	if r.options.NonFinite != ClipNonFinite {
+		return false
+	}
+	for _, x := range row {
+		if x != x {
+			return false
+		}
+	}
+	return true
+}
+
+// closeRows is closeClock for a table: its blocks have one clock.
+func (r *replica) closeRows(clock uint32) {
+	for b := range r.blocks {
+		if r.table.Dirty(b) > 0 {
+			r.touch(b)
+			r.table.Close(b)
+		}
+		r.blocks[b].clock = clock
+	}
+}
+
+// now is the time that the rows of a table are touched at: seconds since tableEpoch, or
+// the clock of the request.
+func (r *replica) now(clock uint32) uint32 {
+	if r.options.ExpireClocks > 0 {
+		return clock
+	}
+	return uint32(max(time.Now().Unix()-tableEpoch, 0))
+}
+
+// tableEpoch is when the seconds of tables begin: the first of January 2020.
+const tableEpoch = 1577836800
+
+// expire removes rows that were not touched for long, in its turn from each block.
+func (s *Server) expire() {
+	for _, r := range s.all() {
+		if r.options.expiry() > 0 {
+			r.expire(s.reportInterval())
+		}
+	}
+}
+
+// expiryRounds is how often a block is looked at while a row that is not touched lives.
+const expiryRounds = 8
+
+// expire removes rows from as many blocks as have their turn in one interval. The owner
+// decides when; followers get it in its place among the changes.
+func (r *replica) expire(interval time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.owned() || !r.copy.MayAcknowledge(r.copy.Epoch) || r.gathering > 0 || r.isQuiet() || r.cut != nil {
+		return
+	}
+	round := max(time.Second, r.options.ExpireAfter/expiryRounds)
+	turns := min(max(int(float64(len(r.blocks))*interval.Seconds()/round.Seconds()), 1), len(r.blocks))
+	for range turns {
+		b := r.expireNext % len(r.blocks)
+		h := wire.Header{Kind: wire.Expire, Shard: uint32(r.spec.ID), Epoch: uint64(r.copy.Epoch), Offset: uint64(b) * BlockElems, Time: r.now(r.latest)}
+		if r.followerFull(h.Offset) || r.cutFull(&h) {
+			return
+		}
+		if r.table.Expires(b, h.Time) {
+			r.change(&h, nil, nil)
+			r.forward(&h, nil, nil)
+		}
+		r.expireNext = b + 1
+	}
+}
