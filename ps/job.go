@@ -92,6 +92,11 @@ func (j Job) validate() error {
 	if err := j.Model.Validate(); err != nil {
 		errs = append(errs, err)
 	}
+	for i, l := range j.Model.Layers {
+		if l.Sparse {
+			errs = append(errs, fmt.Errorf("%w: layer %d %.64q: sparse layers are not served yet", shard.ErrInvalidModel, i, l.Name))
+		}
+	}
 	errs = append(errs, j.Optimizer.validate())
 	for _, name := range slices.Sorted(maps.Keys(j.Optimizers)) {
 		if _, ok := j.Model.Index(name); !ok {

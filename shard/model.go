@@ -18,6 +18,9 @@ const (
 	// MaxLayerElems is the largest number of elements of one layer; with it
 	// no product of sizes in this module overflows an int64.
 	MaxLayerElems = 1 << 40
+	// MaxSparseRowElems is the largest second dimension of a sparse layer: with it a row
+	// is below 256 KiB and travels in one frame.
+	MaxSparseRowElems = 65_000
 )
 
 // ErrInvalidModel is wrapped by every fault that Model.Validate reports.
@@ -118,8 +121,12 @@ type Initializer struct {
 
 // Layer describes one named tensor of a model. Shape[0] counts the rows; an
 // empty Shape is a scalar of one element in one row. A dimension of 0 is
-// legal: such a layer has no elements and gets no shard. Sparse layers are
-// declared here but not served yet, so Validate refuses them.
+// legal: such a layer has no elements and gets no shard.
+//
+// A Sparse layer is a table of rows that have 64-bit ids, such as embeddings. Its Shape is [Rows,
+// Dim], both at least 1: Dim values to a row, at most MaxSparseRowElems, and Rows hash buckets
+// (Bucket) that ids fall into, about as many as rows are expected. Elements are those of the
+// buckets: shards are runs of buckets. Its Init is not Assigned.
 //
 // Wire is the type in which gradients and parameters of the layer travel between
 // clients and servers: Float32, or Float16 or BFloat16, which halve the bytes. Values
@@ -235,11 +242,23 @@ func (l Layer) faults(index int) []error {
 		fault("wire type %v, have %v, %v and %v", l.Wire, Float32, Float16, BFloat16)
 	}
 	if l.Sparse {
-		fault("sparse layers are not served yet")
+		l.sparseFaults(fault)
 	}
 	l.shapeFaults(fault)
 	l.Init.faults(fault)
 	return errs
+}
+
+func (l Layer) sparseFaults(fault func(string, ...any)) {
+	if l.Init.Kind == Assigned {
+		fault("initializer %v of a sparse layer, whose rows come into being one by one", l.Init.Kind)
+	}
+	switch {
+	case len(l.Shape) != 2:
+		fault("%d dimensions of a sparse layer, must be 2", len(l.Shape))
+	case l.Shape[0] < 1 || l.Shape[1] < 1 || l.Shape[1] > MaxSparseRowElems:
+		fault("shape %v of a sparse layer, must be at least [1 1] and at most %d in the second", l.Shape, MaxSparseRowElems)
+	}
 }
 
 func (l Layer) shapeFaults(fault func(string, ...any)) {

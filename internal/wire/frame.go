@@ -164,13 +164,13 @@ func (h *Header) ChecksumError() error {
 	return fmt.Errorf("%w: payload of %d bytes, kind %d, shard %d", ErrChecksum, h.Length, h.Kind, h.Shard)
 }
 
-// Bytes views float32 values as the bytes that travel, which shares their memory.
-// They are in the machine's own order: all supported platforms are little endian.
-func Bytes(x []float32) []byte {
+// Bytes views values as the bytes that travel, which shares their memory. They are in the
+// machine's own order: all supported platforms are little endian.
+func Bytes[T float32 | int64 | uint64](x []T) []byte {
 	if len(x) == 0 {
 		return nil
 	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), int(unsafe.Sizeof(x[0]))*len(x))
 }
 
 // Floats views the bytes that travel as values, which shares their memory. It reports
