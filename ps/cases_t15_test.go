@@ -115,7 +115,7 @@ func TestT15ConfigurationsAreValidated(t *testing.T) {
 		"no layer":         func(j *ps.Job) { j.Model = shard.Model{} },
 		"negative size":    func(j *ps.Job) { j.Model.Layers = []shard.Layer{layer("x", -1)} },
 		"wrong type":       func(j *ps.Job) { j.Model.Layers = []shard.Layer{{Name: "x", Shape: []int{1}, DType: shard.Float16}} },
-		"sparse":           func(j *ps.Job) { j.Model.Layers = []shard.Layer{{Name: "x", Shape: []int{1}, Sparse: true}} },
+		"sparse":           func(j *ps.Job) { j.Model.Layers = []shard.Layer{{Name: "x", Shape: []int{1, 1}, Sparse: true}} },
 		"same name twice":  func(j *ps.Job) { j.Model.Layers = []shard.Layer{layer("x", 1), layer("x", 2)} },
 		"tiny shards":      func(j *ps.Job) { j.MaxShardBytes = shard.MinShardBytes - 1 },
 	} {

@@ -163,7 +163,11 @@ func (c *cut) fullAnywhere() bool { return c.left > 0 && c.room.used.Load() >= c
 
 func (s *savedBlock) bytes() int64 {
 	if s.rows != nil {
-		return s.rows.Bytes()
+		n := 8*int64(len(s.rows.IDs)+len(s.rows.State)) + 4*int64(len(s.rows.Weights)) + int64(len(s.rows.Waiting))
+		for _, slot := range s.rows.Slots {
+			n += 4 * int64(len(slot))
+		}
+		return n
 	}
 	return 4 * int64(len(s.values))
 }

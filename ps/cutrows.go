@@ -12,11 +12,14 @@ import (
 
 // describe says what the rows of the cut have.
 func (c *cut) describe() {
-	dim := c.r.layer.RowElems()
-	c.state.Dim = dim
-	for _, s := range c.r.tableConfig.Rule.Slots {
-		c.state.SlotElems = append(c.state.SlotElems, s.Elems)
+	c.state.Dim, c.state.SlotElems = c.r.tableConfig.Dim, slotElems(c.r.tableConfig.Rule)
+}
+
+func slotElems(rule table.Rule) (elems []int) {
+	for _, s := range rule.Slots {
+		elems = append(elems, s.Elems)
 	}
+	return elems
 }
 
 // count notes how many rows a block of the cut has.
@@ -45,7 +48,7 @@ func (c *cut) copyRows(b int) *checkpoint.Rows {
 func (r *replica) restoreRows(ctx context.Context, from *checkpoint.Checkpoint) (checkpoint.Shard, error) {
 	config := r.tableConfig
 	var sums []float32
-	return from.ReadRows(ctx, r.spec.ID, config.Dim, r.opt.slotNames(), func(b int, rows *checkpoint.Rows) error {
+	return from.ReadRows(ctx, r.spec.ID, config.Dim, r.opt.slotNames(), slotElems(config.Rule), func(b int, rows *checkpoint.Rows) error {
 		if b >= len(r.blocks) {
 			return fmt.Errorf("%w: block %d of shard %d, it has %d", checkpoint.ErrMismatch, b, r.spec.ID, len(r.blocks))
 		}

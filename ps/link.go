@@ -228,7 +228,7 @@ func (l *link) send(calls []*call) {
 	room := l.encodeRoom(calls)
 	defer l.encodeDone(room)
 	for i, c := range calls {
-		ids, payload := wire.IDBytes(c.ids), c.payload(&room)
+		ids, payload := wire.Bytes(c.ids), c.payload(&room)
 		c.header.Flags = 0
 		if i < len(calls)-1 {
 			c.header.Flags = wire.More

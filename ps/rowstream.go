@@ -84,7 +84,7 @@ func (f *followerStream) enqueueRows(h wire.Header, ids []int64, values []float3
 		ids, values = r.sentRows(f.sent, ids, values, room)
 	}
 	h.Count, h.Length = uint32(len(values)), uint32(8*len(ids)+4*len(values))
-	h.PayloadSum = wire.Copy(b.bytes(int(h.Length)), wire.IDBytes(ids), wire.Bytes(values))
+	h.PayloadSum = wire.Copy(b.bytes(int(h.Length)), wire.Bytes(ids), wire.Bytes(values))
 	f.enqueue(ofUpdate, h, b)
 }
 
@@ -159,7 +159,7 @@ func (r *replica) endTableBlock() error {
 
 // appendColumns appends what travels of some rows, column after column.
 func appendColumns(dst []byte, c *table.Columns) []byte {
-	dst = append(dst, wire.IDBytes(c.IDs)...)
+	dst = append(dst, wire.Bytes(c.IDs)...)
 	for _, s := range c.State {
 		dst = binary.LittleEndian.AppendUint64(dst, s)
 	}
@@ -173,7 +173,7 @@ func appendColumns(dst []byte, c *table.Columns) []byte {
 // decodeColumns fills columns with what has travelled, which is as long.
 func decodeColumns(c *table.Columns, src []byte) {
 	take := func(dst []byte) { src = src[copy(dst, src):] }
-	take(wire.IDBytes(c.IDs))
+	take(wire.Bytes(c.IDs))
 	for i := range c.State {
 		c.State[i] = binary.LittleEndian.Uint64(src)
 		src = src[8:]

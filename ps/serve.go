@@ -196,7 +196,7 @@ func (ses *session) idsOf(raw []byte) []int64 {
 		return ids
 	}
 	ses.ids = slices.Grow(ses.ids[:0], len(raw)/8)[:len(raw)/8]
-	copy(wire.IDBytes(ses.ids), raw)
+	copy(wire.Bytes(ses.ids), raw)
 	return ses.ids
 }
 

@@ -15,11 +15,12 @@ const (
 	MaxNameBytes = 255
 	// MaxDims is the largest number of dimensions of one layer.
 	MaxDims = 8
-	// MaxRowElems is the largest number of elements of one row of a sparse layer.
-	MaxRowElems = 16384
 	// MaxLayerElems is the largest number of elements of one layer; with it
 	// no product of sizes in this module overflows an int64.
 	MaxLayerElems = 1 << 40
+	// MaxSparseRowElems is the largest second dimension of a sparse layer: with it a row
+	// is below 256 KiB and travels in one frame.
+	MaxSparseRowElems = 65_000
 )
 
 // ErrInvalidModel is wrapped by every fault that Model.Validate reports.
@@ -249,6 +250,18 @@ func (l Layer) faults(index int) []error {
 	return errs
 }
 
+func (l Layer) sparseFaults(fault func(string, ...any)) {
+	if l.Init.Kind == Assigned {
+		fault("initializer %v of a sparse layer, whose rows come into being one by one", l.Init.Kind)
+	}
+	switch {
+	case len(l.Shape) != 2:
+		fault("%d dimensions of a sparse layer, must be 2", len(l.Shape))
+	case l.Shape[0] < 1 || l.Shape[1] < 1 || l.Shape[1] > MaxSparseRowElems:
+		fault("shape %v of a sparse layer, must be at least [1 1] and at most %d in the second", l.Shape, MaxSparseRowElems)
+	}
+}
+
 func (l Layer) shapeFaults(fault func(string, ...any)) {
 	if len(l.Shape) > MaxDims {
 		fault("%d dimensions, limit %d", len(l.Shape), MaxDims)
@@ -271,15 +284,6 @@ func (l Layer) shapeFaults(fault func(string, ...any)) {
 			bad, lo = true, 1
 		}
 		product = lo
-	}
-}
-
-func (l Layer) sparseFaults(fault func(string, ...any)) {
-	if len(l.Shape) != 2 || l.Shape[0] < 1 || l.Shape[1] < 1 || l.Shape[1] > MaxRowElems {
-		fault("shape %v of a sparse layer, must be the expected rows, at least 1, and the elements of each, 1 to %d", l.Shape, MaxRowElems)
-	}
-	if l.Init.Kind == Assigned {
-		fault("a sparse layer cannot be %v", Assigned)
 	}
 }
 

@@ -35,7 +35,7 @@ type PartitionOptions struct {
 // Partition cuts a model into shards: vertically by layer, and a layer over
 // the limit into runs of whole rows of nearly equal length. A layer whose
 // single row is over the limit is cut into runs of elements instead, without
-// regard to rows. The shards cover every element exactly once, in the order of
+// regard to rows, unless it is sparse: then a shard is one row. The shards cover every element exactly once, in the order of
 // layers and elements; the ID of each is its index. A layer without elements
 // has no shard. It returns an error that wraps ErrInvalidModel, or ErrPartition
 // when an option or the number of shards is out of bounds.
@@ -82,7 +82,7 @@ func cutLayer(l Layer, limit, even int64) cut {
 		c = cut{units: elems, unitElems: 1}
 		unitBytes = l.DType.Size()
 	}
-	unitsPerPart := limit / unitBytes
+	unitsPerPart := max(limit/unitBytes, 1)
 	c.parts = (c.units + unitsPerPart - 1) / unitsPerPart
 	if c.parts >= evenParts/2 {
 		c.parts = min((c.parts+even-1)/even*even, c.units)

@@ -207,6 +207,9 @@ func TestModelFaults(t *testing.T) {
 		{Name: "half", DType: shard.Float16},
 		{Name: "odd", DType: 99},
 		{Name: "rows", Sparse: true},
+		{Name: "no rows", Shape: []int{0, 4}, Sparse: true},
+		{Name: "wide", Shape: []int{5, shard.MaxSparseRowElems + 1}, Sparse: true},
+		{Name: "given", Shape: []int{5, 4}, Sparse: true, Init: shard.Initializer{Kind: shard.Assigned}},
 		{Name: "nan", Init: shard.Initializer{Kind: shard.Uniform, Scale: float32(math.NaN())}},
 		{Name: "kind", Init: shard.Initializer{Kind: 99, Scale: -1}},
 	}}
@@ -215,12 +218,28 @@ func TestModelFaults(t *testing.T) {
 	for _, want := range []string{
 		"empty name", `layers 1 and 2 are both named "twice"`, "dimension 0 is -1", "name of 256 bytes, limit 255",
 		"shape [1048576 1048576 2] has more than 1099511627776", `"hidden": shape`, "9 dimensions, limit 8",
-		"float16 is not served", "dtype(99) is not served", "shape [] of a sparse layer", "scale NaN", "kind 99", "scale -1",
+		"float16 is not served", "dtype(99) is not served", "0 dimensions of a sparse layer, must be 2",
+		"shape [0 4] of a sparse layer", "shape [5 65001] of a sparse layer", "at most 65000", "initializer assigned of a sparse layer",
+		"scale NaN", "kind 99", "scale -1",
 	} {
 		require.ErrorContains(t, err, want)
 	}
 	require.ErrorContains(t, shard.Model{}.Validate(), "0 layers")
 	require.ErrorContains(t, shard.Model{Layers: make([]shard.Layer, shard.MaxLayers+1)}.Validate(), "65537 layers, limit 65536")
+}
+
+// TestPartitionSparse cuts a table between rows, also when one row is over the limit.
+func TestPartitionSparse(t *testing.T) {
+	m := shard.Model{Layers: []shard.Layer{{Name: "rows", Shape: []int{10, 33}, Sparse: true}}}
+	for limit, want := range map[int64]int{shard.MinShardBytes: 10, 131: 10, 132: 10, 264: 5, 400: 4, 0: 1} {
+		shards, err := shard.Partition(m, shard.PartitionOptions{MaxShardBytes: limit})
+		require.NoError(t, err)
+		require.Len(t, shards, want)
+		for _, s := range shards {
+			require.Zero(t, s.Range.Begin%33)
+			require.Zero(t, s.Range.End%33)
+		}
+	}
 }
 
 // TestT8Degenerate places a model with an empty layer, a scalar and layers of

@@ -177,45 +177,31 @@ func (h *Header) ChecksumError() error {
 	return fmt.Errorf("%w: payload of %d bytes, kind %d, shard %d", ErrChecksum, h.Length, h.Kind, h.Shard)
 }
 
-// Bytes views float32 values as the bytes that travel, which shares their memory.
-// They are in the machine's own order: all supported platforms are little endian.
-func Bytes(x []float32) []byte {
+// Bytes views values as the bytes that travel, which shares their memory. They are in the
+// machine's own order: all supported platforms are little endian.
+func Bytes[T float32 | int64 | uint64](x []T) []byte {
 	if len(x) == 0 {
 		return nil
 	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), int(unsafe.Sizeof(x[0]))*len(x))
 }
 
 // Floats views the bytes that travel as values, which shares their memory. It reports
 // false when they do not lie aligned or are no whole number of values.
-func Floats(b []byte) ([]float32, bool) {
+func Floats(b []byte) ([]float32, bool) { return view[float32](b) }
+
+// IDs is Floats for ids of rows.
+func IDs(b []byte) ([]int64, bool) { return view[int64](b) }
+
+func view[T float32 | int64](b []byte) ([]T, bool) {
 	if len(b) == 0 {
 		return nil, true
 	}
+	var one T
+	size := int(unsafe.Sizeof(one))
 	p := unsafe.Pointer(unsafe.SliceData(b))
-	if len(b)%4 != 0 || uintptr(p)%4 != 0 {
+	if len(b)%size != 0 || uintptr(p)%uintptr(size) != 0 {
 		return nil, false
 	}
-	return unsafe.Slice((*float32)(p), len(b)/4), true
-}
-
-// IDBytes views ids of rows as the bytes that travel, which shares their memory.
-func IDBytes(ids []int64) []byte {
-	if len(ids) == 0 {
-		return nil
-	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(ids))), 8*len(ids))
-}
-
-// IDs views the bytes that travel as ids of rows, which shares their memory. It reports
-// false when they do not lie aligned or are no whole number of ids.
-func IDs(b []byte) ([]int64, bool) {
-	if len(b) == 0 {
-		return nil, true
-	}
-	p := unsafe.Pointer(unsafe.SliceData(b))
-	if len(b)%8 != 0 || uintptr(p)%8 != 0 {
-		return nil, false
-	}
-	return unsafe.Slice((*int64)(p), len(b)/8), true
+	return unsafe.Slice((*T)(p), len(b)/size), true
 }

@@ -71,7 +71,7 @@ func TestPayloadChecksum(t *testing.T) {
 	x[2] = 0
 	require.ErrorIs(t, h.CheckPayload(Bytes(x)), ErrChecksum)
 	require.Zero(t, Sum(), "no payload has the sum that an empty header field has")
-	require.Nil(t, Bytes(nil))
+	require.Nil(t, Bytes[float32](nil))
 }
 
 func TestHeaderDoesNotAllocate(t *testing.T) {

@@ -138,7 +138,7 @@ func (l *level) sameCut(next *Manifest) error {
 	return nil
 }
 
-// differences reports the first difference of names, shapes and element types.
+// differences reports the first difference of names, shapes, element types and sparseness.
 func differences(have, want shard.Model) error {
 	if len(have.Layers) != len(want.Layers) {
 		return fmt.Errorf("%d layers, must be %d", len(have.Layers), len(want.Layers))
@@ -151,6 +151,8 @@ func differences(have, want shard.Model) error {
 			return fmt.Errorf("layer %q has shape %v, must be %v", h.Name, h.Shape, w.Shape)
 		case h.DType != w.DType:
 			return fmt.Errorf("layer %q has elements of %v, must be %v", h.Name, h.DType, w.DType)
+		case h.Sparse != w.Sparse:
+			return fmt.Errorf("layer %q is sparse: %t, must be %t", h.Name, h.Sparse, w.Sparse)
 		}
 	}
 	return nil
@@ -173,7 +175,7 @@ func (c *Checkpoint) Chain() []string {
 }
 
 // Match returns an *Error that wraps ErrMismatch and names the first difference unless the
-// checkpoint is of a model with these layers: names, shapes, element types, order.
+// checkpoint is of a model with these layers: names, shapes, element types, sparse or dense, order.
 func (c *Checkpoint) Match(m shard.Model) error {
 	if err := differences(c.chain[0].Model, m); err != nil {
 		return fault(c.chain[0].Name, "", "", ErrMismatch, "%v", err)
@@ -230,13 +232,25 @@ func (c *Checkpoint) load(ctx context.Context, l *level, index int) (*openFile, 
 // check compares a shard with the manifest.
 func (l *level) check(r *row) error {
 	want := l.Shards[r.ID].Range
-	if name := l.Model.Layers[want.Layer].Name; r.Layer != name || r.Begin != want.Begin || r.End != want.End {
-		return fmt.Errorf("[%d, %d) of %q, must be [%d, %d) of %q", r.Begin, r.End, r.Layer, want.Begin, want.End, name)
+	layer := &l.Model.Layers[want.Layer]
+	if r.Layer != layer.Name || r.Begin != want.Begin || r.End != want.End {
+		return fmt.Errorf("[%d, %d) of %q, must be [%d, %d) of %q", r.Begin, r.End, r.Layer, want.Begin, want.End, layer.Name)
+	}
+	if dim := dimOf(layer); r.Dim != dim {
+		return fmt.Errorf("rows of %d values of %q, must be %d (0: dense)", r.Dim, r.Layer, dim)
 	}
 	if l.Parent == nil && len(r.Blocks) != r.numBlocks() {
 		return fmt.Errorf("%d blocks of %d in a full checkpoint", len(r.Blocks), r.numBlocks())
 	}
 	return nil
+}
+
+// dimOf is the number of values of a row of a sparse layer, 0 of a dense one.
+func dimOf(l *shard.Layer) int {
+	if l.Sparse {
+		return l.Shape[1]
+	}
+	return 0
 }
 
 // Shard returns the state of a shard, without its values. Blocks are those that the newest
@@ -261,6 +275,9 @@ func (c *Checkpoint) ReadShard(ctx context.Context, id shard.ID, weights []float
 	refuse := func(format string, args ...any) (Shard, error) {
 		return Shard{}, fault(c.chain[0].Name, "", fmt.Sprintf("shard %d", id), ErrMismatch, format, args...)
 	}
+	if s.Dim != 0 {
+		return refuse("it is of a sparse layer, which ReadRows reads")
+	}
 	if !slices.Equal(s.Slots, names) || len(slots) != len(names) {
 		return refuse("slots %q, %q wanted for %d arrays", s.Slots, names, len(slots))
 	}
@@ -283,14 +300,17 @@ func (c *Checkpoint) ReadShard(ctx context.Context, id shard.ID, weights []float
 }
 
 // ReadWeights fills dst with the weights of a layer from element begin on, whatever shards
-// they are in. Errors are *Error: ErrMismatch when the layer has no such elements,
-// ErrDamaged.
+// they are in. Errors are *Error: ErrMismatch when the layer has no such elements or is sparse
+// (ReadTable), ErrDamaged.
 func (c *Checkpoint) ReadWeights(ctx context.Context, layer string, begin int64, dst []float32) error {
 	m := &c.chain[0].Manifest
 	index, ok := m.Model.Index(layer)
 	end := begin + int64(len(dst))
 	if !ok {
 		return fault(m.Name, "", fmt.Sprintf("layer %.64q", layer), ErrMismatch, "no such layer")
+	}
+	if m.Model.Layers[index].Sparse {
+		return fault(m.Name, "", fmt.Sprintf("layer %.64q", layer), ErrMismatch, "it is sparse, ReadTable reads it")
 	}
 	if n := m.Model.Layers[index].Elems(); begin < 0 || end > n {
 		return fault(m.Name, "", fmt.Sprintf("layer %.64q", layer), ErrMismatch, "elements [%d, %d), it has %d", begin, end, n)
@@ -331,11 +351,17 @@ func (s source) row() *row { return &s.file.rows[s.number] }
 
 func (s source) block() int { return s.row().Blocks[s.index] }
 
+// span is where the block is in the data of the file.
+func (s source) span() (begin, end int64) {
+	at := s.file.blocks[s.number][s.index:]
+	return at[0], at[1]
+}
+
 // sources finds blocks [first, end) of a shard, each in the newest level that has it.
 func (c *Checkpoint) sources(ctx context.Context, id shard.ID, first, end int) ([]source, error) {
 	found := make([]source, end-first)
 	missing := len(found)
-	var slots []string
+	var newest *row
 	for i, l := range c.chain {
 		if missing == 0 {
 			break
@@ -346,10 +372,10 @@ func (c *Checkpoint) sources(ctx context.Context, id shard.ID, first, end int) (
 		}
 		r := &f.rows[number]
 		if i == 0 {
-			slots = r.Slots
+			newest = r
 		}
-		if !slices.Equal(slots, r.Slots) {
-			return nil, fault(l.Name, f.name, r.part(), ErrDamaged, "slots %q, increments to it have %q", r.Slots, slots)
+		if !slices.Equal(newest.Slots, r.Slots) || !slices.Equal(newest.SlotElems, r.SlotElems) {
+			return nil, fault(l.Name, f.name, r.part(), ErrDamaged, "slots %q of %d values, increments to it have %q of %d", r.Slots, r.SlotElems, newest.Slots, newest.SlotElems)
 		}
 		from, _ := slices.BinarySearch(r.Blocks, first)
 		for index := from; index < len(r.Blocks) && r.Blocks[index] < end; index++ {
@@ -362,44 +388,50 @@ func (c *Checkpoint) sources(ctx context.Context, id shard.ID, first, end int) (
 	return found, nil // a full level has every block: none is missing
 }
 
-// read reads the blocks of a shard that elements [begin, end) of it touch, and calls visit for
-// each with its first element, its number of elements and its weights and slots one after the
+// read reads the blocks of a dense shard that elements [begin, end) of it touch, and calls visit
+// for each with its first element, its number of elements and its weights and slots one after the
 // other, which visit does not keep.
 func (c *Checkpoint) read(ctx context.Context, id shard.ID, begin, end int64, visit func(lo int64, n int, values []byte)) error {
 	found, err := c.sources(ctx, id, int(begin/BlockElems), int((end+BlockElems-1)/BlockElems))
 	if err != nil {
 		return err
 	}
-	return c.readBlocks(ctx, found, visit)
+	return c.readBlocks(ctx, found, func(s source, values []byte, _ []int) error {
+		visit(int64(s.block())*BlockElems, s.row().blockElems(s.block()), values)
+		return nil
+	})
 }
 
-// readBlocks reads the blocks, those that lie together at once.
-func (c *Checkpoint) readBlocks(ctx context.Context, list []source, visit func(lo int64, n int, values []byte)) error {
+// readBlocks reads blocks of one shard, those that lie together at once, and calls visit for each,
+// when it has been verified, with its tensors and their lengths, which visit does not keep.
+func (c *Checkpoint) readBlocks(ctx context.Context, list []source, visit func(s source, values []byte, sizes []int) error) error {
 	room := c.rooms.Get().(*[]byte)
 	defer c.rooms.Put(room)
+	var sizes []int
 	for len(list) > 0 {
-		at, n := list[0], 1
-		r := at.row()
-		for most := int(readBytes / r.blockBytes()); n < min(most, len(list)) && list[n].file == at.file && list[n].index == at.index+n; {
-			n++
+		file, n := list[0].file, 1
+		begin, end := list[0].span()
+		for ; n < len(list) && list[n].file == file && list[n].index == list[0].index+n; n++ {
+			_, next := list[n].span()
+			if next-begin > readBytes {
+				break
+			}
+			end = next
 		}
-		tensors := 1 + len(r.Slots)
-		size := int64(n-1)*r.blockBytes() + 4*int64(r.blockElems(list[n-1].block()))*int64(tensors)
-		*room = slices.Grow((*room)[:0], int(size))[:size]
-		values, where := *room, at.file.values(at.number, at.index)
-		if err := at.file.read(ctx, c.storage, where.offset, values); err != nil {
+		*room = slices.Grow((*room)[:0], int(end-begin))[:end-begin]
+		if err := file.read(ctx, c.storage, begin, *room); err != nil {
 			return err
 		}
 		for _, s := range list[:n] {
-			b := s.block()
-			elems := r.blockElems(b)
-			part := fmt.Sprintf("block %d of shard %d", b, r.ID)
-			if err := at.file.verify(part, where.tensor, values, slices.Repeat([]int{4 * elems}, tensors)...); err != nil {
+			from, to := s.span()
+			values, where := (*room)[from-begin:to-begin], file.values(s.number, s.index)
+			sizes = s.row().appendSizes(sizes[:0], s.index, from)
+			if err := file.verify(fmt.Sprintf("block %d of shard %d", s.block(), s.row().ID), where.tensor, values, sizes...); err != nil {
 				return err
 			}
-			all := 4 * elems * tensors
-			visit(int64(b)*BlockElems, elems, values[:all])
-			values, where.tensor = values[all:], where.tensor+tensors
+			if err := visit(s, values, sizes); err != nil {
+				return err
+			}
 		}
 		list = list[n:]
 	}
@@ -421,7 +453,7 @@ func (c *Checkpoint) Verify(ctx context.Context) error {
 				for index := range list {
 					list[index] = source{f, number, index}
 				}
-				if err := c.readBlocks(ctx, list, func(int64, int, []byte) {}); err != nil {
+				if err := c.readBlocks(ctx, list, func(source, []byte, []int) error { return nil }); err != nil {
 					return err
 				}
 				if _, err := f.shard(ctx, c.storage, number); err != nil {

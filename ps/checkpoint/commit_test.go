@@ -35,7 +35,7 @@ func TestEmptyStorage(t *testing.T) {
 
 // TestLatestSays why it passed over newer checkpoints.
 func TestLatestSays(t *testing.T) {
-	s, _ := threeSmall(t)
+	s, _ := threeSmall(t, smallTables())
 	require.NoError(t, os.Truncate(filepath.Join(string(s), "ckpt-00000003/ps-1.safetensors"), 0))
 	require.NoError(t, os.Remove(filepath.Join(string(s), "ckpt-00000002/ps-0.safetensors")))
 	c, skipped, err := checkpoint.Latest(t.Context(), s, "")

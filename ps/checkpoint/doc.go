@@ -8,7 +8,9 @@
 // has a name, such as ckpt-00000012, under which there are files of shards, one or more for each
 // server, and manifest.json, which is written last. A full checkpoint holds every block of every
 // shard; an incremental one, an increment, holds the blocks that have changed since its parent,
-// and all of the state that is not float32 values. A checkpoint's chain is itself and what it is
+// whole, and all of the state that is not in blocks. A block of a dense layer is BlockElems values, one
+// of a sparse layer the rows (Rows) whose buckets are there, any number: a row that is gone is not
+// in it, so increments need no marks of deletion. A checkpoint's chain is itself and what it is
 // an increment to, back to a full one.
 //
 // # Use
@@ -24,6 +26,9 @@
 //	c, skipped, err := checkpoint.Latest(ctx, s, "")
 //	state, err := c.ReadShard(ctx, 0, weights, []string{"momentum"}, momentum)
 //	err = c.Export(ctx, s, "model.safetensors", shard.Float16)
+//
+// The rows of a sparse layer are written with Writer.WriteRows and read with Checkpoint.ReadRows, or,
+// by who serves them, with Checkpoint.ReadTable.
 //
 // # Files
 //
@@ -44,6 +49,9 @@
 //
 // The same state gives the same bytes: files hold no time and no name of a machine.
 //
+// The version of the format is 2 where there are sparse layers. Where there are none it is 1, as it was
+// before they came, and older versions of this module read it.
+//
 // # Concurrency
 //
 // Functions and the methods of Checkpoint may be called from any number of goroutines; a Writer
@@ -58,10 +66,10 @@
 //
 // # Limits
 //
-// MaxHeaderBytes, MaxManifestBytes, MaxFiles, MaxChain, MaxSlots, MaxJobBytes; and those of
-// package shard. A manifest or header that says more than it has bytes for is refused before
-// memory is taken for it. Writing holds 1 MiB and the header, reading some MiB for each call
-// under way. Every function ends after its context has, as soon as the storage lets it: a file
+// MaxHeaderBytes, MaxManifestBytes, MaxFiles, MaxChain, MaxSlots, MaxRowsBytes, MaxJobBytes; and those
+// of package shard. A manifest or header that says more than it has bytes for is refused before
+// memory is taken for it. Writing holds 1 MiB and the header, reading some MiB, and a block of
+// rows twice, for each call under way. Every function ends after its context has, as soon as the storage lets it: a file
 // system finishes the write or fsync that it is in.
 //
 // # References

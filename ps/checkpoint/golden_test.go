@@ -57,17 +57,17 @@ func TestGolden(t *testing.T) {
 // TestNewer opens a checkpoint that says that it is of a later version. It is refused, and not passed
 // over for an older one.
 func TestNewer(t *testing.T) {
-	s, _ := threeSmall(t)
+	s, _ := threeSmall(t, smallModel())
 	path := filepath.Join(string(s), "ckpt-00000003/manifest.json")
 	text := content(t, s, "ckpt-00000003", "manifest.json")
-	text = strings.Replace(text, `"version":1`, `"version":2,"more":true`, 1)
+	text = strings.Replace(text, `"version":1`, `"version":3,"more":true`, 1)
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	require.ErrorIs(t, openAll(t, s, "ckpt-00000003"), checkpoint.ErrDamaged, "the digest is the old one")
 	require.NoError(t, os.WriteFile(path, checkpoint.Sealed(text), 0o600))
 	require.ErrorIs(t, openAll(t, s, "ckpt-00000003"), checkpoint.ErrNewer)
 	_, _, err := checkpoint.Latest(t.Context(), s, "")
 	require.ErrorIs(t, err, checkpoint.ErrNewer)
-	require.ErrorContains(t, err, "ckpt-00000003/manifest.json: newer format: version 2, this is 1")
+	require.ErrorContains(t, err, "ckpt-00000003/manifest.json: newer format: version 3, this is 2")
 	_, err = checkpoint.Prune(t.Context(), s, 1)
 	require.ErrorIs(t, err, checkpoint.ErrNewer)
 	c, _, err := checkpoint.Latest(t.Context(), s, "ckpt-00000003")

@@ -75,11 +75,12 @@ type document struct {
 }
 
 type layerRow struct {
-	Name  string   `json:"name"`
-	Shape shape    `json:"shape"`
-	DType string   `json:"dtype"`
-	Wire  string   `json:"wire"`
-	Init  *initRow `json:"init,omitempty"`
+	Name   string   `json:"name"`
+	Shape  shape    `json:"shape"`
+	DType  string   `json:"dtype"`
+	Wire   string   `json:"wire"`
+	Init   *initRow `json:"init,omitempty"`
+	Sparse bool     `json:"sparse,omitempty"`
 }
 
 // shape is the shape of a layer.
@@ -120,11 +121,20 @@ func (m *Manifest) kind() string {
 	return "incremental"
 }
 
+// version is the oldest version of the format that can say what the manifest says: the first one
+// has no sparse layers, and no initializers behind Assigned.
+func (m *Manifest) version() int {
+	if slices.ContainsFunc(m.Model.Layers, func(l shard.Layer) bool { return l.Sparse || l.Init.Kind > shard.Assigned }) {
+		return 2
+	}
+	return 1
+}
+
 // encode returns the manifest's bytes and its digest. The manifest is valid.
 func (m *Manifest) encode() ([]byte, string, error) {
 	layers := make([]layerRow, len(m.Model.Layers))
 	for i, l := range m.Model.Layers {
-		layers[i] = layerRow{Name: l.Name, Shape: append(shape{}, l.Shape...), DType: l.DType.String(), Wire: l.Wire.String()}
+		layers[i] = layerRow{Name: l.Name, Shape: append(shape{}, l.Shape...), DType: l.DType.String(), Wire: l.Wire.String(), Sparse: l.Sparse}
 		if l.Init != (shard.Initializer{}) {
 			layers[i].Init = &initRow{l.Init.Kind.String(), l.Init.Scale, l.Init.Seed}
 		}
@@ -141,7 +151,7 @@ func (m *Manifest) encode() ([]byte, string, error) {
 		}
 	}
 	d := document{
-		Format: manifestFormat, Version: formatVersion, Name: m.Name, Kind: m.kind(), Parent: m.Parent,
+		Format: manifestFormat, Version: m.version(), Name: m.Name, Kind: m.kind(), Parent: m.Parent,
 		Time: m.Time.UTC(), Clock: m.Clock, Job: m.Job,
 	}
 	var errs [4]error
@@ -196,8 +206,6 @@ func parseManifest(src []byte) (m Manifest, digest string, err error) {
 		return m, "", fmt.Errorf("format %.64q, must be %q", version.Format, manifestFormat)
 	case version.Version > formatVersion:
 		return m, "", fmt.Errorf("%w: version %d, this is %d", ErrNewer, version.Version, formatVersion)
-	case version.Version != formatVersion:
-		return m, "", fmt.Errorf("version %d, this is %d", version.Version, formatVersion)
 	}
 	var d document
 	decoder := json.NewDecoder(bytes.NewReader(body))
@@ -210,6 +218,9 @@ func parseManifest(src []byte) (m Manifest, digest string, err error) {
 	}
 	if d.Kind != m.kind() {
 		return m, "", fmt.Errorf("kind %.64q, with this parent it must be %q", d.Kind, m.kind())
+	}
+	if d.Version != m.version() {
+		return m, "", fmt.Errorf("version %d, with these layers it must be %d", d.Version, m.version())
 	}
 	return m, digest, m.validate()
 }
@@ -286,7 +297,7 @@ func (r *layerRow) validate() error {
 
 // layer is the layer of a valid row.
 func (r *layerRow) layer() shard.Layer {
-	l := shard.Layer{Name: r.Name, Shape: r.Shape}
+	l := shard.Layer{Name: r.Name, Shape: r.Shape, Sparse: r.Sparse}
 	l.DType, _ = parse[shard.DType](r.DType)
 	l.Wire, _ = parse[shard.DType](r.Wire)
 	if r.Init != nil {
@@ -356,6 +367,9 @@ func (m *Manifest) validateShards() error {
 			if s.ID != shard.ID(next) || s.Range.Layer != layer || s.Range.Begin != at || s.Range.End <= at || s.Range.End > l.Elems() {
 				return fmt.Errorf("shard %d is [%d, %d) of layer %d, must begin with element %d of layer %d, which has %d",
 					s.ID, s.Range.Begin, s.Range.End, s.Range.Layer, at, layer, l.Elems())
+			}
+			if dim := dimOf(&l); dim > 0 && s.Range.End%int64(dim) != 0 {
+				return fmt.Errorf("shard %d of layer %q ends with element %d, must end with a row of %d", next, l.Name, s.Range.End, dim)
 			}
 			at = s.Range.End
 		}

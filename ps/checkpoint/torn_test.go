@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/elasticps/elasticps/ps/checkpoint"
+	"github.com/elasticps/elasticps/shard"
 	"github.com/stretchr/testify/require"
 )
 
@@ -37,10 +38,10 @@ func files(t testing.TB, s checkpoint.Folder) map[string]string {
 }
 
 // threeSmall is a full checkpoint, one more, and an increment to that, in two files each.
-func threeSmall(t testing.TB) (checkpoint.Folder, *world) {
+func threeSmall(t testing.TB, model shard.Model) (checkpoint.Folder, *world) {
 	t.Helper()
 	s := checkpoint.Folder(t.TempDir())
-	w := newWorld(t, smallModel(), 5, "m")
+	w := newWorld(t, model, 5, "m")
 	w.mustSave(t, s, nil, 2)
 	w.push()
 	ref := w.mustSave(t, s, nil, 2)
@@ -53,7 +54,12 @@ func threeSmall(t testing.TB) (checkpoint.Folder, *world) {
 // byte, another one in the next: never is the checkpoint taken for whole, and what is found instead is the newest one
 // that does not need the file.
 func TestT27Torn(t *testing.T) {
-	s, _ := threeSmall(t)
+	t.Run("dense", func(t *testing.T) { testTorn(t, smallModel()) })
+	t.Run("sparse", func(t *testing.T) { testTorn(t, smallTables()) })
+}
+
+func testTorn(t *testing.T, model shard.Model) {
+	s, _ := threeSmall(t, model)
 	step := 1
 	if underRace { // it finds nothing here and takes ten times as long
 		step = 7
@@ -95,7 +101,7 @@ func TestT27Torn(t *testing.T) {
 // TestT27Missing takes single files away. A manifest that is missing means that there is no such
 // checkpoint.
 func TestT27Missing(t *testing.T) {
-	s, _ := threeSmall(t)
+	s, _ := threeSmall(t, smallTables())
 	for name, whole := range files(t, s) {
 		path := filepath.Join(string(s), name)
 		require.NoError(t, os.Remove(path))
@@ -116,17 +122,22 @@ func TestT27Missing(t *testing.T) {
 // TestT27DamageMeanwhile cuts a file of the parent after the increment was opened: the shard whose
 // values are there is refused, those whose values the increment has are not touched.
 func TestT27DamageMeanwhile(t *testing.T) {
-	s, w := threeSmall(t)
+	t.Run("dense", func(t *testing.T) { testDamageMeanwhile(t, smallModel()) })
+	t.Run("sparse", func(t *testing.T) { testDamageMeanwhile(t, smallTables()) })
+}
+
+func testDamageMeanwhile(t *testing.T, model shard.Model) {
+	s, w := threeSmall(t, model)
 	failed := 0
 	c, err := checkpoint.Open(t.Context(), s, "ckpt-00000003")
 	require.NoError(t, err)
 	for id := range w.shards {
 		name := fmt.Sprintf("ckpt-00000002/ps-%d.safetensors", id)
 		require.NoError(t, os.Truncate(filepath.Join(string(s), name), 100))
-		live := newWorld(t, w.model, 0, "m").shards[id]
+		back := newWorld(t, w.model, 0, "m")
 		newest, err := c.Shard(t.Context(), w.cut[id].ID)
 		require.NoError(t, err)
-		state, err := c.ReadShard(t.Context(), w.cut[id].ID, live.arrays[0], w.slots, live.arrays[1:]...)
+		state, err := back.read(t.Context(), c, id)
 		if len(newest.Blocks) > 0 {
 			require.NoError(t, err)
 			require.Equal(t, w.shards[id].applied, state.Applied)
@@ -170,7 +181,7 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 // but whole files, the earlier checkpoint is found, and the next save works.
 func TestT27FailingDisk(t *testing.T) {
 	folder := checkpoint.Folder(t.TempDir())
-	w := newWorld(t, smallModel(), 5, "m")
+	w := newWorld(t, smallTables(), 5, "m")
 	first := w.mustSave(t, folder, nil, 2)
 	total := int64(0)
 	for name, content := range files(t, folder) {

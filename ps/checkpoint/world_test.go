@@ -26,15 +26,17 @@ type world struct {
 }
 
 type liveShard struct {
-	arrays  [][]float32 // weights, then slots
+	arrays  [][]float32 // weights, then slots; of a dense layer
+	dim     int         // of a sparse layer
+	table   []checkpoint.Rows
 	dirty   map[int]bool
 	steps   []uint64
 	windows shard.Windows
 	applied uint64
 }
 
-// bigModel has shards of several blocks, a block cut short, names that need escapes, a scalar and a
-// layer without elements.
+// bigModel has shards of several blocks, a block cut short, names that need escapes, a scalar, a
+// layer without elements and tables.
 func bigModel() shard.Model {
 	return shard.Model{Layers: []shard.Layer{
 		{Name: "fc1.weight", Shape: []int{3, checkpoint.BlockElems + 77}, Init: shard.Initializer{Kind: shard.Normal, Scale: 0.1, Seed: 7}},
@@ -42,12 +44,19 @@ func bigModel() shard.Model {
 		{Name: `quote " <é> @12/slot/m`, Shape: []int{7, 5, 2}, Wire: shard.BFloat16},
 		{Name: "scalar"},
 		{Name: "fc2.weight", Shape: []int{2 * checkpoint.BlockElems}, Init: shard.Initializer{Kind: shard.Assigned}},
+		{Name: `rows "é"/@1`, Shape: []int{100_000, 5}, Sparse: true, Init: shard.Initializer{Kind: shard.Uniform, Scale: 0.1}},
+		{Name: "bias", Shape: []int{1, 1}, Sparse: true},
 	}}
 }
 
 // smallModel makes checkpoints of a few hundred bytes.
 func smallModel() shard.Model {
 	return shard.Model{Layers: []shard.Layer{{Name: "w", Shape: []int{2, 3}}, {Name: "b", Shape: []int{3}}}}
+}
+
+// smallTables makes checkpoints of a few hundred bytes with rows.
+func smallTables() shard.Model {
+	return shard.Model{Layers: []shard.Layer{{Name: "t", Shape: []int{2, 3}, Sparse: true}, {Name: "b", Shape: []int{1}}}}
 }
 
 func newWorld(t testing.TB, model shard.Model, seed uint64, slots ...string) *world {
@@ -57,6 +66,17 @@ func newWorld(t testing.TB, model shard.Model, seed uint64, slots ...string) *wo
 	w := &world{model: model, cut: cut, slots: slots, random: rand.New(rand.NewPCG(seed, 0))}
 	for _, s := range cut {
 		live := liveShard{dirty: make(map[int]bool), steps: make([]uint64, (s.Range.Elems()+checkpoint.BlockElems-1)/checkpoint.BlockElems)}
+		if l := model.Layers[s.Range.Layer]; l.Sparse {
+			live.dim, live.table = l.Shape[1], make([]checkpoint.Rows, len(live.steps))
+			w.shards = append(w.shards, live)
+			for b := range live.table {
+				live.table[b].Slots = make([][]float32, len(slots))
+				for range b % 4 {
+					w.addRow(len(w.shards)-1, b, w.random.Int64())
+				}
+			}
+			continue
+		}
 		for range 1 + len(slots) {
 			live.arrays = append(live.arrays, make([]float32, s.Range.Elems()))
 		}
@@ -73,8 +93,11 @@ func (w *world) push() {
 	id := w.random.IntN(len(w.shards))
 	live := &w.shards[id]
 	b := w.random.IntN(len(live.steps))
-	lo, hi := w.bounds(id, b)
+	if live.dim > 0 {
+		w.pushRows(id, b)
+	}
 	for _, a := range live.arrays {
+		lo, hi := w.bounds(id, b)
 		for range 5 {
 			a[lo+w.random.IntN(hi-lo)] = math.Float32frombits(w.random.Uint32()) // NaN and infinities too
 		}
@@ -103,6 +126,7 @@ func (w *world) state(id int, full bool) checkpoint.Shard {
 			s.Blocks = append(s.Blocks, b)
 		}
 	}
+	w.stateRows(&s)
 	return s
 }
 
@@ -111,6 +135,12 @@ func (w *world) write(states []checkpoint.Shard) func(*checkpoint.Writer) error 
 	return func(out *checkpoint.Writer) error {
 		for _, s := range states {
 			for _, b := range s.Blocks {
+				if s.Dim > 0 {
+					if err := out.WriteRows(s.ID, b, &w.shards[s.ID].table[b]); err != nil {
+						return err
+					}
+					continue
+				}
 				lo, hi := w.bounds(int(s.ID), b)
 				var slots [][]float32
 				for _, a := range w.shards[s.ID].arrays[1:] {
@@ -170,7 +200,7 @@ func load(t testing.TB, c *checkpoint.Checkpoint, slots ...string) *world {
 	require.Equal(t, w.cut, m.Shards)
 	for id := range w.shards {
 		live := &w.shards[id]
-		s, err := c.ReadShard(t.Context(), shard.ID(id), live.arrays[0], slots, live.arrays[1:]...)
+		s, err := w.read(t.Context(), c, id)
 		require.NoError(t, err)
 		live.applied = s.Applied
 		live.windows, err = shard.DecodeWindows(s.Windows)
@@ -179,10 +209,20 @@ func load(t testing.TB, c *checkpoint.Checkpoint, slots ...string) *world {
 			live.steps[b] = binary.LittleEndian.Uint64(s.BlockState[8*b:])
 		}
 		want := w.state(id, true)
-		want.Blocks = s.Blocks
+		want.Blocks, want.Rows, want.Waiting = s.Blocks, nil, nil
+		w.stateRows(&want)
 		require.Equal(t, want, s)
 	}
 	return w
+}
+
+// read fills one shard from a checkpoint.
+func (w *world) read(ctx context.Context, c *checkpoint.Checkpoint, id int) (checkpoint.Shard, error) {
+	live := &w.shards[id]
+	if live.dim > 0 {
+		return w.readRows(ctx, c, id)
+	}
+	return c.ReadShard(ctx, shard.ID(id), live.arrays[0], w.slots, live.arrays[1:]...)
 }
 
 // requireEqual compares two worlds to the bit.
@@ -194,6 +234,7 @@ func requireEqual(t testing.TB, want, got *world) {
 		require.Equal(t, a.applied, b.applied, "shard %d", id)
 		require.Equal(t, a.steps, b.steps, "shard %d", id)
 		require.Equal(t, a.windows.Append(nil), b.windows.Append(nil), "shard %d", id)
+		requireEqualRows(t, a.table, b.table)
 		for i := range a.arrays {
 			require.True(t, slices.EqualFunc(a.arrays[i], b.arrays[i], func(x, y float32) bool {
 				return math.Float32bits(x) == math.Float32bits(y)

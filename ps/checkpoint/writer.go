@@ -55,7 +55,7 @@ func WriteFile(ctx context.Context, s Storage, checkpoint, file string, shards [
 	size := int64(len(head)) + l.bytes
 	err = s.Put(ctx, checkpoint+"/"+file, size, func(out io.Writer) error {
 		w := &Writer{l: l, out: out, room: make([]byte, 0, min(size, writeBytes)), sums: make([]byte, 0, 4*l.sums.tensor)}
-		w.write(head)
+		w.write(0, head)
 		if err := fill(w); err != nil {
 			return err
 		}
@@ -89,8 +89,8 @@ type Writer struct {
 	err   error
 }
 
-// write writes b and returns its checksum. An error stays in w.err.
-func (w *Writer) write(b []byte) (sum uint32) {
+// write writes b and returns the checksum of it behind what has that sum. An error stays in w.err.
+func (w *Writer) write(sum uint32, b []byte) uint32 {
 	for len(b) > 0 && w.err == nil {
 		used := len(w.room)
 		n := min(len(b), cap(w.room)-used)
@@ -111,9 +111,13 @@ func (w *Writer) flush() {
 	}
 }
 
-// tensor writes one tensor and notes its checksum.
-func (w *Writer) tensor(b []byte) {
-	w.sums = binary.LittleEndian.AppendUint32(w.sums, w.write(b))
+// tensor writes one tensor, which is the parts one after the other, and notes its checksum.
+func (w *Writer) tensor(parts ...[]byte) {
+	sum := uint32(0)
+	for _, b := range parts {
+		sum = w.write(sum, b)
+	}
+	w.sums = binary.LittleEndian.AppendUint32(w.sums, sum)
 }
 
 // next moves to the next block to be written and returns its shard; nil at the end.
@@ -126,22 +130,20 @@ func (w *Writer) next() *row {
 	return nil
 }
 
-// WriteBlock writes the values of one block: its weights and its slots in the order of
+// WriteBlock writes the values of one block of a dense layer: its weights and its slots in the order of
 // Shard.Slots, all as long as the block. Blocks come in the order of the shards and of
 // Shard.Blocks. The slices are not kept. After an error the file is given up.
 func (w *Writer) WriteBlock(id shard.ID, block int, weights []float32, slots ...[]float32) error {
-	if w.err != nil {
-		return w.err
+	r, err := w.turn(id, block)
+	if err != nil {
+		return err
 	}
-	r := w.next()
-	if r == nil || r.ID != id || r.Blocks[w.block] != block {
-		w.err = fmt.Errorf("block %d of shard %d is out of turn, %s", block, id, w.expected())
-		return w.err
+	if r.Dim != 0 {
+		return w.refuse("block %d of shard %d has rows, which WriteRows writes", block, id)
 	}
 	n := r.blockElems(block)
 	if len(slots) != len(r.Slots) {
-		w.err = fmt.Errorf("block %d of shard %d with %d slots, must be %d", block, id, len(slots), len(r.Slots))
-		return w.err
+		return w.refuse("block %d of shard %d with %d slots, must be %d", block, id, len(slots), len(r.Slots))
 	}
 	for i := range 1 + len(slots) {
 		values := weights
@@ -149,12 +151,29 @@ func (w *Writer) WriteBlock(id shard.ID, block int, weights []float32, slots ...
 			values = slots[i-1]
 		}
 		if len(values) != n {
-			w.err = fmt.Errorf("array %d of block %d of shard %d has %d elements, must be %d", i, block, id, len(values), n)
-			return w.err
+			return w.refuse("array %d of block %d of shard %d has %d elements, must be %d", i, block, id, len(values), n)
 		}
 		w.tensor(wire.Bytes(values))
 	}
 	w.block++
+	return w.err
+}
+
+// turn returns the shard if its block is the next to be written.
+func (w *Writer) turn(id shard.ID, block int) (*row, error) {
+	if w.err != nil {
+		return nil, w.err
+	}
+	r := w.next()
+	if r == nil || r.ID != id || r.Blocks[w.block] != block {
+		return nil, w.refuse("block %d of shard %d is out of turn, %s", block, id, w.expected())
+	}
+	return r, nil
+}
+
+// refuse gives the file up.
+func (w *Writer) refuse(format string, args ...any) error {
+	w.err = fmt.Errorf(format, args...)
 	return w.err
 }
 
@@ -179,7 +198,7 @@ func (w *Writer) finish(shards []Shard, sum uint32) (uint32, error) {
 		w.tensor(shards[i].Windows)
 		w.tensor(shards[i].BlockState)
 	}
-	w.write(w.sums)
+	w.write(0, w.sums)
 	w.flush()
 	return kernel.CRC32C(sum, w.sums), w.err
 }
