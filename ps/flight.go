@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/elasticps/elasticps/internal/stream"
-	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/shard"
 )
 

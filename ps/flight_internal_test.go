@@ -146,7 +146,7 @@ func TestCloseWhileFollowing(t *testing.T) {
 				for seq := uint64(1); s.ctx.Err() == nil; seq++ {
 					h := pushHeader(w+1, seq)
 					h.Count, h.Offset = BlockElems, w*4*BlockElems
-					r.update(s.ctx, h, grad)
+					r.update(s.ctx, h, nil, grad)
 				}
 			})
 		}

@@ -90,7 +90,7 @@ func TestPushesDoNotStarveTheBlocks(t *testing.T) {
 		for w := range uint64(8) {
 			go func() {
 				for seq := uint64(1); ctx.Err() == nil; seq++ {
-					r.update(ctx, pushHeader(w+1, seq), []float32{1})
+					r.update(ctx, pushHeader(w+1, seq), nil, []float32{1})
 				}
 			}()
 		}
@@ -145,7 +145,7 @@ func TestPushThatWaitsForFollowerEndsWithItsContext(t *testing.T) {
 	defer cancel()
 	var seq uint64
 	began := time.Now()
-	for r.update(ctx, pushHeader(1, seq+1), []float32{1}).code == codeOK {
+	for r.update(ctx, pushHeader(1, seq+1), nil, []float32{1}).code == codeOK {
 		seq++
 	}
 	require.Less(t, time.Since(began), 1500*time.Millisecond)

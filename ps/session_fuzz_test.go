@@ -99,7 +99,7 @@ func FuzzSession(f *testing.F) {
 		converse(t, s, in)
 		require.Eventually(t, func() bool { return s.parked.Load() == 0 }, 10*time.Second, time.Millisecond)
 		h := wire.Header{Kind: wire.Pull, Epoch: 1, Count: 9}
-		require.Equal(t, codeOK, s.perform(context.Background(), &h, make([]float32, 9)).code)
+		require.Equal(t, codeOK, s.perform(context.Background(), &h, nil, make([]float32, 9)).code)
 	})
 }
 

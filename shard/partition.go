@@ -26,9 +26,8 @@ type PartitionOptions struct {
 	// MaxShardBytes is the largest shard, in bytes. Zero means 1/128 of the
 	// model, at least 64 KiB and at most 64 MiB; and a layer that falls into
 	// six pieces or more is then cut into a multiple of twelve, so that 2, 3,
-	// 4, 6 or 12 servers share it evenly. A sparse layer is cut into twelve then, or
-	// multiples of that if more are needed for shards of at most 64 MiB at the
-	// expected number of rows.
+	// 4, 6 or 12 servers share it evenly. A sparse layer has a limit of its own, 1/12
+	// of its expected rows within the same bounds: each batch has ids in all its shards.
 	MaxShardBytes int64
 }
 
@@ -53,12 +52,13 @@ func Partition(m Model, o PartitionOptions) ([]Shard, error) {
 	}
 	var shards []Shard
 	for i, l := range m.Layers {
-		cut := cutLayer(l, limit, even)
-		if l.Sparse {
-			cut = cutTable(l, o.MaxShardBytes)
+		most := limit
+		if l.Sparse && o.MaxShardBytes == 0 {
+			most = min(max((l.Bytes()+evenParts-1)/evenParts, defaultMinShardBytes), defaultMaxShardBytes)
 		}
+		cut := cutLayer(l, most, even)
 		if int64(len(shards))+cut.parts > MaxShards {
-			return nil, fmt.Errorf("%w: more than %d shards at layer %d %.64q with a limit of %d bytes each", ErrPartition, MaxShards, i, l.Name, limit)
+			return nil, fmt.Errorf("%w: more than %d shards at layer %d %.64q with a limit of %d bytes each", ErrPartition, MaxShards, i, l.Name, most)
 		}
 		shards = cut.appendTo(shards, i, l.DType)
 	}
@@ -78,7 +78,7 @@ func cutLayer(l Layer, limit, even int64) cut {
 	}
 	c := cut{units: int64(l.Rows()), unitElems: int64(l.RowElems())}
 	unitBytes := c.unitElems * l.DType.Size()
-	if unitBytes > limit {
+	if unitBytes > limit && !l.Sparse {
 		c = cut{units: elems, unitElems: 1}
 		unitBytes = l.DType.Size()
 	}
@@ -87,19 +87,6 @@ func cutLayer(l Layer, limit, even int64) cut {
 	if c.parts >= evenParts/2 {
 		c.parts = min((c.parts+even-1)/even*even, c.units)
 	}
-	return c
-}
-
-// cutTable cuts the buckets of a sparse layer, by default into few parts: each batch has
-// ids in all of them.
-func cutTable(l Layer, limit int64) cut {
-	c, even := cut{units: int64(l.Rows()), unitElems: int64(l.RowElems()), parts: 1}, int64(1)
-	if limit == 0 {
-		limit, even, c.parts = defaultMaxShardBytes, evenParts, evenParts
-	}
-	perPart := max(limit/(c.unitElems*l.DType.Size()), 1)
-	c.parts = max(c.parts, (c.units+perPart-1)/perPart)
-	c.parts = min((c.parts+even-1)/even*even, c.units)
 	return c
 }
 

@@ -16,8 +16,8 @@ type Client interface {
 	Assign(ctx context.Context, layer string, values []float32) error
 	// Pull fills dst with the parameters of a layer.
 	Pull(ctx context.Context, layer string, dst []float32) error
-	// PullRows fills dst with rows of a layer, from the first on.
-	PullRows(ctx context.Context, layer string, first int, dst []float32) error
+	// PullRange fills dst with rows of a layer, from the first on.
+	PullRange(ctx context.Context, layer string, first int, dst []float32) error
 }
 
 var _ Client = (*ps.Client)(nil)
