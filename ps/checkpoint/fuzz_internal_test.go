@@ -4,19 +4,22 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/elasticps/elasticps/shard"
 	"github.com/stretchr/testify/require"
 )
 
-// golden returns the files of testdata/golden whose names end in suffix.
+// golden returns the files of the checkpoints of testdata whose names end in suffix.
 func golden(t testing.TB, suffix string) [][]byte {
 	t.Helper()
-	names, err := filepath.Glob("testdata/golden/ckpt-*/*" + suffix)
+	names, err := filepath.Glob("testdata/golden*/ckpt-*/*" + suffix)
 	require.NoError(t, err)
 	require.NotEmpty(t, names)
 	var list [][]byte
@@ -45,16 +48,69 @@ func FuzzHeader(f *testing.F) {
 		again, err := encodeHeader(l.header)
 		require.NoError(t, err)
 		require.Equal(t, string(src), string(again[sizeBytes:]))
-		at := place{}
-		for s := range l.rows {
-			for i, b := range l.rows[s].Blocks {
-				require.Equal(t, at, l.values(s, i))
-				at.offset += 4 * int64(l.rows[s].blockElems(b)) * int64(1+len(l.rows[s].Slots))
-				at.tensor += 1 + len(l.rows[s].Slots)
+		requireLayout(t, l)
+	})
+}
+
+// requireLayout checks that blocks lie one behind the other, each with all that is in it and no more
+// than whoever reads it has memory for, and that ids lie at a multiple of their size.
+func requireLayout(t *testing.T, l *layout) {
+	at := place{}
+	for s := range l.rows {
+		r := &l.rows[s]
+		for i, b := range r.Blocks {
+			require.Equal(t, at, l.values(s, i))
+			sizes := r.appendSizes(nil, i, at.offset)
+			require.Len(t, sizes, r.tensors())
+			if r.Dim == 0 {
+				require.Equal(t, slices.Repeat([]int{4 * r.blockElems(b)}, 1+len(r.Slots)), sizes)
+			} else {
+				require.Zero(t, (at.offset+int64(sizes[0]))%8)
+				require.Less(t, sizes[0]-r.Waiting[i], 8)
+				require.Equal(t, []int{8 * r.Rows[i], 8 * r.Rows[i], 4 * r.Rows[i] * r.Dim}, sizes[1:4])
 			}
+			total := 0
+			for _, n := range sizes {
+				require.GreaterOrEqual(t, n, 0)
+				total += n
+			}
+			require.Less(t, total, MaxRowsBytes+8)
+			at.offset += int64(total)
+			at.tensor += len(sizes)
 		}
-		require.LessOrEqual(t, at.offset, l.sums.offset)
-		require.Equal(t, l.sums.offset+4*int64(l.sums.tensor), l.bytes)
+	}
+	require.LessOrEqual(t, at.offset, l.sums.offset)
+	require.Equal(t, l.sums.offset+4*int64(l.sums.tensor), l.bytes)
+}
+
+// FuzzShards lays out what a header may say of shards. What fits is written as a header that says it
+// again.
+func FuzzShards(f *testing.F) {
+	for _, file := range golden(f, ".safetensors") {
+		l, err := decodeLayout(file[sizeBytes : sizeBytes+int(file[0])+int(file[1])<<8])
+		require.NoError(f, err)
+		text, err := json.Marshal(l.rows)
+		require.NoError(f, err)
+		f.Add(text)
+	}
+	f.Add([]byte(`[{"id":1,"layer":"t","end":4,"slots":["m"],"blocks":[0],"dim":4,"slot_elems":[1],"rows":[9],"waiting_bytes":[3]}]`))
+	f.Fuzz(func(t *testing.T, src []byte) {
+		rows, err := decodeRows(src, 1000, (*row).validate)
+		if err != nil {
+			return
+		}
+		l, err := layoutOf(rows)
+		if err != nil {
+			return
+		}
+		requireLayout(t, l)
+		head, err := encodeHeader(l.header)
+		require.NoError(t, err)
+		again, err := decodeLayout(head[sizeBytes:])
+		require.NoError(t, err)
+		require.Equal(t, l.places, again.places)
+		require.Equal(t, l.blocks, again.blocks)
+		require.Equal(t, l.bytes, again.bytes)
 	})
 }
 
@@ -97,6 +153,9 @@ func TestHostileMemory(t *testing.T) {
 	row := func(blocks string) string {
 		return `{"id":0,"layer":"w","begin":0,"end":1099511627776,"slots":[],"blocks":[` + blocks + `]}`
 	}
+	table := func(lists string) []byte {
+		return shards(`[{"id":0,"layer":"w","begin":0,"end":65536,"slots":[],"blocks":[0],"dim":1,` + lists + `}]`)
+	}
 	manifest := func(key, value string) []byte {
 		fields := map[string]json.RawMessage{"layers": json.RawMessage(`[]`), "shards": json.RawMessage(`[]`), "files": json.RawMessage(`[]`)}
 		fields[key] = json.RawMessage(value)
@@ -124,6 +183,10 @@ func TestHostileMemory(t *testing.T) {
 		"empty rows":      {header, shards(list("{}"))},
 		"rows":            {header, shards(list(row("")))},
 		"one block":       {header, shards("[" + row(strings.Trim(list("0"), "[]")) + "]")},
+		"rows of blocks":  {header, table(`"waiting_bytes":[0],"rows":` + list("0"))},
+		"waiting bytes":   {header, table(`"rows":[0],"waiting_bytes":` + list("0"))},
+		"slot values":     {header, table(`"rows":[0],"waiting_bytes":[0],"slot_elems":` + list("1"))},
+		"many lists":      {header, shards(list(`{"slots":[],"blocks":[],"rows":[1,2,3,4,5,6,7,8],"waiting_bytes":[0,0,0]}`))},
 		"deep":            {header, shards(strings.Repeat("[", n))},
 		"tensors":         {header, []byte(`{"__metadata__":{"format":"elasticps.shards","version":"1","shards":"[]"},"a":` + list("0") + "}")},
 		"empty layers":    {document, manifest("layers", list("{}"))},
@@ -142,6 +205,42 @@ func TestHostileMemory(t *testing.T) {
 			require.ErrorIs(t, err, ErrDamaged)
 			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16*n), "memory taken for %d bytes", len(c.src))
 		})
+	}
+}
+
+// TestHostileRows reads a short file whose header, which is what it must be, promises blocks of as
+// many rows as there may be: nothing is allocated for them (I9).
+func TestHostileRows(t *testing.T) {
+	r := row{
+		Layer: "t", End: 65_000 * 1000, Slots: []string{"m"}, Blocks: ascending{0, 1, 991}, Dim: 65_000, SlotElems: counts{65_000},
+		Rows: counts{MaxRowsBytes / 520_016, 0, 1}, Waiting: counts{0, MaxRowsBytes, 3},
+	}
+	l, err := layoutOf([]row{r})
+	require.NoError(t, err)
+	requireLayout(t, l)
+	head, err := encodeHeader(l.header)
+	require.NoError(t, err)
+	s := Folder(t.TempDir())
+	require.NoError(t, os.MkdirAll(s.at("ckpt-00000001"), 0o700))
+	require.NoError(t, os.WriteFile(s.at("ckpt-00000001/a"), append(head, make([]byte, 1000)...), 0o600))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = Describe(context.Background(), s, "ckpt-00000001", "a")
+	runtime.ReadMemStats(&after)
+	require.ErrorIs(t, err, ErrDamaged)
+	require.ErrorContains(t, err, fmt.Sprintf("%d bytes, its header says %d", len(head)+1000, int64(len(head))+l.bytes))
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
+	r.Rows[0]++
+	_, err = layoutOf([]row{r})
+	require.ErrorContains(t, err, "block 0 with 2065 rows of 520016 bytes and 0 waiting bytes, limit 1073741824 in all")
+}
+
+// TestManifestVersion asks for the version that an initializer needs which the first one lacks.
+func TestManifestVersion(t *testing.T) {
+	m := Manifest{Model: shard.Model{Layers: []shard.Layer{{Name: "w"}}}}
+	for kind, want := range map[shard.InitKind]int{shard.Zeros: 1, shard.Assigned: 1, shard.Assigned + 1: 2} {
+		m.Model.Layers[0].Init.Kind = kind
+		require.Equal(t, want, m.version())
 	}
 }
 
