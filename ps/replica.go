@@ -123,6 +123,11 @@ func (r *replica) initialize() {
 		kernel.Uniform(r.weights, in.Seed, stream, r.spec.Range.Begin, in.Scale)
 	case shard.Normal:
 		kernel.Normal(r.weights, in.Seed, stream, r.spec.Range.Begin, in.Scale)
+	case shard.TruncatedNormal:
+		kernel.TruncatedNormal(r.weights, in.Seed, stream, r.spec.Range.Begin, in.Scale)
+	case shard.Xavier:
+		limit := in.XavierLimit(int64(r.layer.Rows()), int64(r.layer.RowElems()))
+		kernel.Uniform(r.weights, in.Seed, stream, r.spec.Range.Begin, limit)
 	}
 	for i := range r.blocks {
 		r.blocks[i].ready = in.Kind != shard.Assigned

@@ -88,6 +88,57 @@ func NewAdam(lr, beta1, beta2, eps, wd float64, t uint64) AdamParams {
 	}
 }
 
+// AdamSchedule makes the parameters of [Adam] and [AdamW] for rows that each count their own
+// steps, without a power for each row. Make one with [NewAdamSchedule]. It is never changed,
+// so that any number of goroutines may use it.
+type AdamSchedule struct {
+	lr     float64
+	first  AdamParams // of step 1
+	powers [2][numDigits][digitBase]float64
+}
+
+// A step count is written in digits: beta^t is the product of a power for each of them.
+const (
+	digitBits = 7
+	digitBase = 1 << digitBits
+	numDigits = 5 // 2^35 steps, and no power is left of any beta
+)
+
+// NewAdamSchedule returns the schedule of the arguments of [NewAdam].
+func NewAdamSchedule(lr, beta1, beta2, eps, wd float64) *AdamSchedule {
+	s := &AdamSchedule{lr: lr, first: NewAdam(lr, beta1, beta2, eps, wd, 1)}
+	for i, beta := range []float64{beta1, beta2} {
+		for k := range numDigits {
+			for digit := range digitBase {
+				s.powers[i][k][digit] = math.Pow(beta, float64(uint64(digit)<<(k*digitBits)))
+			}
+		}
+	}
+	return s
+}
+
+// At returns the parameters of step t, the first step being 1: those of [NewAdam], but for
+// the last bit of StepSize and RootScale.
+func (s *AdamSchedule) At(t uint64) AdamParams {
+	p := s.first
+	rest1, rest2 := 1-s.power(0, t), 1-s.power(1, t)
+	p.StepSize = float32(s.lr / rest1)
+	p.RootScale = float32(1 / math.Sqrt(rest2))
+	return p
+}
+
+// power is the power of beta1 or beta2 after t steps.
+func (s *AdamSchedule) power(beta int, t uint64) float64 {
+	t = min(max(t, 1), 1<<(numDigits*digitBits)-1)
+	digits := &s.powers[beta]
+	product := digits[0][t%digitBase]
+	for k := 1; t >= digitBase; k++ {
+		t /= digitBase
+		product *= digits[k%numDigits][t%digitBase]
+	}
+	return product
+}
+
 // Adam applies one step of Adam with L2 decay: g += WeightDecay*w, then
 // m = Beta1*m + Blend1*g, v = Beta2*v + Blend2*g*g and
 // w -= StepSize*m/(sqrt(v)*RootScale+Eps). The slice g itself is not changed.
