@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/internal/table"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -180,3 +181,6 @@ func (s *Server) Peers() (n int) {
 	}
 	return n
 }
+
+// RowRule is how the rows of a sparse layer apply the optimizer.
+func (o Optimizer) RowRule(dim int) table.Rule { return o.rowRule(dim) }

@@ -101,6 +101,11 @@ func (j Job) validate() error {
 			errs = append(errs, fmt.Errorf("ps: layer %q: %w", name, err))
 		}
 	}
+	for _, l := range j.Model.Layers {
+		if j.optimizer(l.Name).ofRows() && !l.Sparse {
+			errs = append(errs, fmt.Errorf("ps: layer %q: %v is for sparse layers", l.Name, j.optimizer(l.Name).Kind))
+		}
+	}
 	if j.Consistency.Mode > SSP {
 		errs = append(errs, fmt.Errorf("ps: consistency %v, have ASP, BSP and SSP", j.Consistency.Mode))
 	}

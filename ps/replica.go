@@ -129,6 +129,11 @@ func (r *replica) initialize() {
 		limit := in.XavierLimit(int64(r.layer.Rows()), int64(r.layer.RowElems()))
 		kernel.Uniform(r.weights, in.Seed, stream, r.spec.Range.Begin, limit)
 	}
+	for i, s := range r.slots {
+		if start := r.opt.slotStart(i); start != 0 {
+			kernel.Fill(s, start)
+		}
+	}
 	for i := range r.blocks {
 		r.blocks[i].ready = in.Kind != shard.Assigned
 	}

@@ -49,6 +49,32 @@ func Adagrad(w, g, h []float32, lr, eps, weightDecay float32) {
 	adagradGeneric(w, g, h, lr, eps, weightDecay)
 }
 
+// AdagradRow applies one step of Adagrad with one accumulator for a whole row: sum[0] grows
+// by the mean of g*g, then w -= lr*g/(sqrt(sum[0])+eps). Decay is as in [SGD]. Without decay
+// the squares are added in the order of [Dot], so that pieces of a row are not the row.
+func AdagradRow(w, g, sum []float32, lr, eps, weightDecay float32) {
+	n := min(len(w), len(g))
+	if n == 0 || len(sum) == 0 {
+		return
+	}
+	w, g = w[:n], g[:n]
+	if weightDecay != 0 {
+		adagradRowDecay(w, g, sum, lr, eps, weightDecay)
+		return
+	}
+	sum[0] += Dot(g, g) / float32(n)
+	Axpy(w, -lr/(sqrt(sum[0])+eps), g)
+}
+
+// FTRL applies one step of FTRL-proximal (McMahan and others, "Ad click prediction: a view
+// from the trenches", KDD 2013, algorithm 1) with learning rate alpha above zero and
+// regularization l1 and l2: with s = (sqrt(n+g*g)-sqrt(n))/alpha it sets z += g - s*w,
+// n += g*g, and w to -(z-sign(z)*l1)/((beta+sqrt(n))/alpha+l2), or to zero where the absolute
+// value of z is at most l1.
+func FTRL(w, g, z, n []float32, alpha, beta, l1, l2 float32) {
+	ftrlGeneric(w, g, z, n, alpha, beta, l1, l2)
+}
+
 // AdamParams holds what one step of [Adam] or [AdamW] needs, ready for use in the
 // inner loop. It is made by [NewAdam] for one step count; its zero value leaves the
 // weights NaN and is of no use.
@@ -148,6 +174,13 @@ func Adam(w, g, m, v []float32, p AdamParams) {
 		w, g, m, v = w[n:], g[n:], m[n:], v[n:]
 	}
 	adamGeneric(w, g, m, v, p)
+}
+
+// AMSGrad applies one step of [Adam] in which the largest v so far, h, takes the place of v
+// under the root (Reddi, Kale and Kumar, ICLR 2018), with bias corrections as in
+// torch.optim.Adam.
+func AMSGrad(w, g, m, v, h []float32, p AdamParams) {
+	amsGradGeneric(w, g, m, v, h, p)
 }
 
 // AdamW applies one step of Adam with decoupled decay: w -= Shrink*w, then the step

@@ -212,14 +212,6 @@ func rowsOf(tab *table.Table) []table.Columns {
 	return all
 }
 
-func waitingOf(tab *table.Table) [][]byte {
-	all := make([][]byte, tab.Blocks())
-	for b := range all {
-		all[b] = tab.AppendWaiting(b, nil)
-	}
-	return all
-}
-
 // copyOf makes another table of the same rows, read in pieces.
 func copyOf(t *testing.T, tab *table.Table, c table.Config, piece int) *table.Table {
 	t.Helper()
