@@ -346,7 +346,7 @@ func tablesJob(mode ps.Mode) ps.Job {
 	job := ps.Job{
 		Optimizer: ps.SGD(0.1), Consistency: ps.Consistency{Mode: mode},
 		Optimizers: map[string]ps.Optimizer{
-			"momentum": ps.Momentum(0.1, 0.9), "adagrad": ps.Adagrad(0.1), "rowwise": ps.AdagradRow(0.1), "adam": ps.Adam(0.1), "ftrl": ps.FTRL(0.1),
+			"momentum": ps.Momentum(0.1, 0.9), "adagrad": ps.Adagrad(0.1), "rowwise": ps.AdagradRow(0.1), "adam": ps.Adam(0.1), "ftrl": ps.FTRL(0.1, 0.001, 0.001),
 		},
 	}
 	for i, name := range []string{"sgd", "momentum", "adagrad", "rowwise", "adam", "ftrl"} {

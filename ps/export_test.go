@@ -201,3 +201,6 @@ func (s *Server) Peers() (n int) {
 	}
 	return n
 }
+
+// RowRule is how the rows of a sparse layer apply the optimizer.
+func (o Optimizer) RowRule(dim int) table.Rule { return o.rowRule(dim) }

@@ -134,10 +134,11 @@ func (j Job) tableFaults() (errs []error) {
 		}
 	}
 	for _, l := range j.Model.Layers {
-		if o := j.optimizer(l.Name); l.Sparse && len(l.Shape) == 2 && o.validate() == nil {
+		switch o := j.optimizer(l.Name); {
+		case !l.Sparse && o.ofRows():
+			errs = append(errs, fmt.Errorf("ps: layer %q: %v is for sparse layers", l.Name, o.Kind))
+		case l.Sparse && len(l.Shape) == 2 && o.validate() == nil:
 			errs = append(errs, j.checkRow(l))
-		} else if !l.Sparse && o.validate() == nil {
-			errs = append(errs, o.checkDense(l.Name))
 		}
 	}
 	return errs

@@ -14,15 +14,15 @@ import (
 
 // reference is an optimizer in float64, written from the papers.
 type reference struct {
-	o       ps.Optimizer
-	w, m, v []float64
-	t       float64
+	o                ps.Optimizer
+	w, m, v, largest []float64
+	t                float64
 }
 
 func newReference(o ps.Optimizer, w []float32) *reference {
-	r := &reference{o: o, w: make([]float64, len(w)), m: make([]float64, len(w)), v: make([]float64, len(w))}
+	r := &reference{o: o, w: make([]float64, len(w)), m: make([]float64, len(w)), v: make([]float64, len(w)), largest: make([]float64, len(w))}
 	for i, x := range w {
-		r.w[i] = float64(x)
+		r.w[i], r.v[i] = float64(x), o.InitialAccumulator
 	}
 	return r
 }
@@ -31,7 +31,7 @@ func (r *reference) step(grad []float32) {
 	r.t++
 	for i, g32 := range grad {
 		g := float64(g32)
-		if r.o.Kind != ps.KindAdamW {
+		if r.o.Kind != ps.KindAdamW && r.o.Kind != ps.KindFTRL {
 			g += r.o.WeightDecay * r.w[i]
 		}
 		switch r.o.Kind {
@@ -46,13 +46,26 @@ func (r *reference) step(grad []float32) {
 		case ps.KindAdagrad:
 			r.v[i] += g * g
 			r.w[i] -= r.o.LearningRate * g / (math.Sqrt(r.v[i]) + r.o.Epsilon)
+		case ps.KindFTRL:
+			r.m[i] += g - (math.Sqrt(r.v[i]+g*g)-math.Sqrt(r.v[i]))/r.o.LearningRate*r.w[i]
+			r.v[i] += g * g
+			r.w[i] = 0
+			if math.Abs(r.m[i]) > r.o.L1 {
+				shrunk := r.m[i] - math.Copysign(r.o.L1, r.m[i])
+				r.w[i] = -shrunk / ((r.o.Epsilon+math.Sqrt(r.v[i]))/r.o.LearningRate + r.o.WeightDecay)
+			}
 		default:
 			if r.o.Kind == ps.KindAdamW {
 				r.w[i] -= r.o.LearningRate * r.o.WeightDecay * r.w[i]
 			}
 			r.m[i] = r.o.Beta1*r.m[i] + (1-r.o.Beta1)*g
 			r.v[i] = r.o.Beta2*r.v[i] + (1-r.o.Beta2)*g*g
-			mean, variance := r.m[i]/(1-math.Pow(r.o.Beta1, r.t)), r.v[i]/(1-math.Pow(r.o.Beta2, r.t))
+			second := r.v[i]
+			if r.o.Kind == ps.KindAMSGrad {
+				r.largest[i] = max(r.largest[i], second)
+				second = r.largest[i]
+			}
+			mean, variance := r.m[i]/(1-math.Pow(r.o.Beta1, r.t)), second/(1-math.Pow(r.o.Beta2, r.t))
 			r.w[i] -= r.o.LearningRate * mean / (math.Sqrt(variance) + r.o.Epsilon)
 		}
 	}
@@ -63,6 +76,11 @@ func withDecay(o ps.Optimizer, wd float64) ps.Optimizer {
 	return o
 }
 
+func withAccumulator(o ps.Optimizer, start float64) ps.Optimizer {
+	o.InitialAccumulator = start
+	return o
+}
+
 // 100 steps of every optimizer on the servers, with a move in the middle, agree with
 // a float64 reference: slots and step counts start at their own values and move.
 func TestT26OptimizersAgainstReference(t *testing.T) {
@@ -70,7 +88,9 @@ func TestT26OptimizersAgainstReference(t *testing.T) {
 		"sgd": ps.SGD(0.05), "sgd decay": withDecay(ps.SGD(0.05), 0.01),
 		"momentum": ps.Momentum(0.05, 0.9), "nesterov": ps.Nesterov(0.05, 0.9),
 		"adagrad": ps.Adagrad(0.1), "adam": ps.Adam(0.01), "adam decay": withDecay(ps.Adam(0.01), 0.01),
-		"adamw": ps.AdamW(0.01, 0.05),
+		"adamw": ps.AdamW(0.01, 0.05), "amsgrad": ps.AMSGrad(0.01), "amsgrad decay": withDecay(ps.AMSGrad(0.01), 0.01),
+		"ftrl": ps.FTRL(0.1, 0, 0), "ftrl l1 l2": ps.FTRL(0.1, 1, 0.1),
+		"ftrl started": withAccumulator(ps.FTRL(0.1, 0.5, 0), 0.1), "adagrad started": withAccumulator(ps.Adagrad(0.1), 0.3),
 	}
 	for name, o := range optimizers {
 		for _, mode := range []ps.Mode{ps.ASP, ps.BSP} {
@@ -123,6 +143,10 @@ func TestJobIsRefused(t *testing.T) {
 		"NaN rate":        {ps.Job{Model: model, Optimizer: nan}, "LearningRate NaN"},
 		"infinite rate":   {ps.Job{Model: model, Optimizer: ps.SGD(math.Inf(1))}, "LearningRate +Inf"},
 		"beta":            {ps.Job{Model: model, Optimizer: ps.Optimizer{Kind: ps.KindAdam, LearningRate: 1, Beta1: 1, Epsilon: 1}}, "Beta1 1, must be in [0, 1)"},
+		"accumulator":     {ps.Job{Model: model, Optimizer: withAccumulator(ps.Adagrad(1), -1)}, "InitialAccumulator -1, must be at least 0"},
+		"ftrl":            {ps.Job{Model: model, Optimizer: ps.FTRL(0, -1, 0)}, "L1 -1, must be at least 0"},
+		"ftrl rate":       {ps.Job{Model: model, Optimizer: ps.FTRL(0, 0, 0)}, "LearningRate 0, must be above 0"},
+		"rows":            {ps.Job{Model: model, Optimizer: ps.AdagradRow(1)}, "adagrad by row is for sparse layers"},
 		"staleness":       {ps.Job{Model: model, Optimizer: ps.SGD(1), Consistency: ps.Consistency{Staleness: 3}}, "staleness 3 with ASP"},
 		"mode":            {ps.Job{Model: model, Optimizer: ps.SGD(1), Consistency: ps.Consistency{Mode: 9}}, "consistency mode 9"},
 		"shard bytes":     {ps.Job{Model: model, Optimizer: ps.SGD(1), MaxShardBytes: -1}, "MaxShardBytes -1"},

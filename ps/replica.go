@@ -145,6 +145,16 @@ func (r *replica) initialize() {
 		kernel.Uniform(r.weights, in.Seed, stream, r.spec.Range.Begin, in.Scale)
 	case shard.Normal:
 		kernel.Normal(r.weights, in.Seed, stream, r.spec.Range.Begin, in.Scale)
+	case shard.TruncatedNormal:
+		kernel.TruncatedNormal(r.weights, in.Seed, stream, r.spec.Range.Begin, in.Scale)
+	case shard.Xavier:
+		limit := in.XavierLimit(int64(r.layer.Rows()), int64(r.layer.RowElems()))
+		kernel.Uniform(r.weights, in.Seed, stream, r.spec.Range.Begin, limit)
+	}
+	for i, s := range r.slots {
+		if start := r.opt.slotStart(i); start != 0 {
+			kernel.Fill(s, start)
+		}
 	}
 	for i := range r.blocks {
 		r.blocks[i].ready = in.Kind != shard.Assigned

@@ -18,7 +18,7 @@ func tableConfig(job Job, spec shard.Shard) table.Config {
 	t := job.Tables[l.Name]
 	c := table.Config{
 		Name: l.Name, Rows: int64(l.Rows()), Dim: l.RowElems(), Begin: spec.Range.Begin, End: spec.Range.End, Init: l.Init,
-		Rule: job.optimizer(l.Name).rule(l.RowElems()), Sums: job.Consistency.Mode == BSP,
+		Rule: job.optimizer(l.Name).rowRule(l.RowElems()), Sums: job.Consistency.Mode == BSP,
 		ExpireAfter: t.expiry(), MaxRows: share(t.MaxRows, l, spec), Evict: t.Evict.policy(),
 	}
 	c.Admit.Touches, c.Admit.FilterBytes = t.AdmitAfter, share(t.FilterBytes, l, spec)
@@ -67,7 +67,7 @@ func (r *replica) applyRows(h *wire.Header, ids []int64, grads []float32) {
 	if r.options.NonFinite != RejectNonFinite && !kernel.Finite(grads) {
 		ids, grads = r.finite(ids, grads)
 	}
-	r.table.Touched(ids, h.Time, r.touch)
+	r.table.Touched(ids, r.touch)
 	r.table.Push(ids, grads, h.Time)
 }
 

@@ -125,7 +125,7 @@ func (t Table) validate(c Consistency) error {
 
 // checkRow says whether one row of a table, with all its state, fits a frame.
 func (j Job) checkRow(l shard.Layer) error {
-	rule := j.optimizer(l.Name).rule(l.RowElems())
+	rule := j.optimizer(l.Name).rowRule(l.RowElems())
 	if n := rowBytes(l.RowElems(), rule, j.Consistency.Mode == BSP); n > wire.MaxPayload {
 		return fmt.Errorf("ps: a row of table %q takes %d bytes with its state, at most %d", l.Name, n, wire.MaxPayload)
 	}

@@ -92,6 +92,12 @@ const (
 	// Assigned means that a worker sets the layer before its first use; a
 	// push or pull before that is refused.
 	Assigned
+	// TruncatedNormal draws from a normal distribution with mean 0 and standard
+	// deviation Scale, and draws again what is further out than twice Scale.
+	TruncatedNormal
+	// Xavier draws from [-limit, limit) with a limit of Scale*sqrt(6/(rows+elements of
+	// a row)), where a Scale of 0 means 1 (Glorot and Bengio, AISTATS 2010, formula 16).
+	Xavier
 )
 
 // String is the name of the kind as used in errors and logs.
@@ -105,18 +111,33 @@ func (k InitKind) String() string {
 		return "normal"
 	case Assigned:
 		return "assigned"
+	case TruncatedNormal:
+		return "truncated normal"
+	case Xavier:
+		return "xavier"
 	}
 	return fmt.Sprintf("init(%d)", uint8(k))
 }
 
 // Initializer describes the first values of a layer. The zero value sets
-// zeros. Scale is used by Uniform and Normal and must be finite and not
-// negative. Values depend on Seed and the element's index within the layer
-// alone, so that they are the same on any number of servers.
+// zeros. Scale is used by all kinds that draw and must be finite and not
+// negative. Values depend on Seed, the layer's name and the element's index within the
+// layer (in a sparse layer: the row's id and the index within the row) alone, so that they
+// are the same on any number of servers.
 type Initializer struct {
 	Kind  InitKind
 	Scale float32
 	Seed  uint64
+}
+
+// XavierLimit is the largest absolute value that [Xavier] draws for a layer of rows rows
+// of rowElems elements, whatever Kind is.
+func (in Initializer) XavierLimit(rows, rowElems int64) float32 {
+	scale := float64(in.Scale)
+	if scale == 0 {
+		scale = 1
+	}
+	return float32(scale * math.Sqrt(6/max(float64(rows)+float64(rowElems), 1)))
 }
 
 // Layer describes one named tensor of a model. Shape[0] counts the rows; an
@@ -288,8 +309,8 @@ func (l Layer) shapeFaults(fault func(string, ...any)) {
 }
 
 func (in Initializer) faults(fault func(string, ...any)) {
-	if in.Kind > Assigned {
-		fault("initializer kind %d is unknown, last known %d", uint8(in.Kind), uint8(Assigned))
+	if in.Kind > Xavier {
+		fault("initializer kind %d is unknown, last known %d", uint8(in.Kind), uint8(Xavier))
 	}
 	scale := float64(in.Scale)
 	if math.IsNaN(scale) || math.IsInf(scale, 0) || scale < 0 {

@@ -49,6 +49,32 @@ func Adagrad(w, g, h []float32, lr, eps, weightDecay float32) {
 	adagradGeneric(w, g, h, lr, eps, weightDecay)
 }
 
+// AdagradRow applies one step of Adagrad with one accumulator for a whole row: sum[0] grows
+// by the mean of g*g, then w -= lr*g/(sqrt(sum[0])+eps). Decay is as in [SGD]. Without decay
+// the squares are added in the order of [Dot], so that pieces of a row are not the row.
+func AdagradRow(w, g, sum []float32, lr, eps, weightDecay float32) {
+	n := min(len(w), len(g))
+	if n == 0 || len(sum) == 0 {
+		return
+	}
+	w, g = w[:n], g[:n]
+	if weightDecay != 0 {
+		adagradRowDecay(w, g, sum, lr, eps, weightDecay)
+		return
+	}
+	sum[0] += Dot(g, g) / float32(n)
+	Axpy(w, -lr/(sqrt(sum[0])+eps), g)
+}
+
+// FTRL applies one step of FTRL-proximal (McMahan and others, "Ad click prediction: a view
+// from the trenches", KDD 2013, algorithm 1) with learning rate alpha above zero and
+// regularization l1 and l2: with s = (sqrt(n+g*g)-sqrt(n))/alpha it sets z += g - s*w,
+// n += g*g, and w to -(z-sign(z)*l1)/((beta+sqrt(n))/alpha+l2), or to zero where the absolute
+// value of z is at most l1.
+func FTRL(w, g, z, n []float32, alpha, beta, l1, l2 float32) {
+	ftrlGeneric(w, g, z, n, alpha, beta, l1, l2)
+}
+
 // AdamParams holds what one step of [Adam] or [AdamW] needs, ready for use in the
 // inner loop. It is made by [NewAdam] for one step count; its zero value leaves the
 // weights NaN and is of no use.
@@ -88,6 +114,57 @@ func NewAdam(lr, beta1, beta2, eps, wd float64, t uint64) AdamParams {
 	}
 }
 
+// AdamSchedule makes the parameters of [Adam] and [AdamW] for rows that each count their own
+// steps, without a power for each row. Make one with [NewAdamSchedule]. It is never changed,
+// so that any number of goroutines may use it.
+type AdamSchedule struct {
+	lr     float64
+	first  AdamParams // of step 1
+	powers [2][numDigits][digitBase]float64
+}
+
+// A step count is written in digits: beta^t is the product of a power for each of them.
+const (
+	digitBits = 7
+	digitBase = 1 << digitBits
+	numDigits = 5 // 2^35 steps, and no power is left of any beta
+)
+
+// NewAdamSchedule returns the schedule of the arguments of [NewAdam].
+func NewAdamSchedule(lr, beta1, beta2, eps, wd float64) *AdamSchedule {
+	s := &AdamSchedule{lr: lr, first: NewAdam(lr, beta1, beta2, eps, wd, 1)}
+	for i, beta := range []float64{beta1, beta2} {
+		for k := range numDigits {
+			for digit := range digitBase {
+				s.powers[i][k][digit] = math.Pow(beta, float64(uint64(digit)<<(k*digitBits)))
+			}
+		}
+	}
+	return s
+}
+
+// At returns the parameters of step t, the first step being 1: those of [NewAdam], but for
+// the last bit of StepSize and RootScale.
+func (s *AdamSchedule) At(t uint64) AdamParams {
+	p := s.first
+	rest1, rest2 := 1-s.power(0, t), 1-s.power(1, t)
+	p.StepSize = float32(s.lr / rest1)
+	p.RootScale = float32(1 / math.Sqrt(rest2))
+	return p
+}
+
+// power is the power of beta1 or beta2 after t steps.
+func (s *AdamSchedule) power(beta int, t uint64) float64 {
+	t = min(max(t, 1), 1<<(numDigits*digitBits)-1)
+	digits := &s.powers[beta]
+	product := digits[0][t%digitBase]
+	for k := 1; t >= digitBase; k++ {
+		t /= digitBase
+		product *= digits[k%numDigits][t%digitBase]
+	}
+	return product
+}
+
 // Adam applies one step of Adam with L2 decay: g += WeightDecay*w, then
 // m = Beta1*m + Blend1*g, v = Beta2*v + Blend2*g*g and
 // w -= StepSize*m/(sqrt(v)*RootScale+Eps). The slice g itself is not changed.
@@ -97,6 +174,13 @@ func Adam(w, g, m, v []float32, p AdamParams) {
 		w, g, m, v = w[n:], g[n:], m[n:], v[n:]
 	}
 	adamGeneric(w, g, m, v, p)
+}
+
+// AMSGrad applies one step of [Adam] in which the largest v so far, h, takes the place of v
+// under the root (Reddi, Kale and Kumar, ICLR 2018), with bias corrections as in
+// torch.optim.Adam.
+func AMSGrad(w, g, m, v, h []float32, p AdamParams) {
+	amsGradGeneric(w, g, m, v, h, p)
 }
 
 // AdamW applies one step of Adam with decoupled decay: w -= Shrink*w, then the step

@@ -17,6 +17,12 @@ func Stream(layer string) uint64 {
 	return hash
 }
 
+// RowStream returns the random stream of one row of a table whose own is stream, so that
+// the values of a row depend on its id and not on the others.
+func RowStream(stream uint64, id int64) uint64 {
+	return mix(stream ^ mix(uint64(id)+golden))
+}
+
 // Uniform fills dst with values drawn uniformly from [-scale, scale). The value of
 // an element is a function of seed, stream and first+i, its absolute index in the
 // layer, so pieces filled separately equal the whole, to the bit, on every machine.
@@ -48,6 +54,35 @@ func Normal(dst []float32, seed, stream uint64, first int64, std float32) {
 			dst[i+1] = std * odd
 		}
 	}
+}
+
+// maxTries bounds the search of [TruncatedNormal]: one try in 22 fails, and each has two
+// values, so that it is never reached.
+const maxTries = 64
+
+// TruncatedNormal fills dst with values of a normal distribution of mean zero and standard
+// deviation std from which all beyond twice std have been taken: a value that is too far out
+// is drawn again. Their own standard deviation is 0.88 times std. Splits behave as in
+// [Uniform].
+func TruncatedNormal(dst []float32, seed, stream uint64, first int64, std float32) {
+	key := streamKey(seed, stream)
+	for i := range dst {
+		dst[i] = std * truncated(key, uint64(first)+uint64(i))
+	}
+}
+
+func truncated(key, index uint64) float32 {
+	for range maxTries {
+		even, odd := boxMuller(key, index)
+		if even >= -2 && even <= 2 {
+			return even
+		}
+		if odd >= -2 && odd <= 2 {
+			return odd
+		}
+		key = mix(key)
+	}
+	return 0
 }
 
 // boxMuller returns the two independent standard normal values of one pair of

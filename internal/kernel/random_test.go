@@ -14,7 +14,7 @@ type initializer struct {
 	fill func(dst []float32, seed, stream uint64, first int64, scale float32)
 }
 
-var initializers = []initializer{{"Uniform", Uniform}, {"Normal", Normal}}
+var initializers = []initializer{{"Uniform", Uniform}, {"Normal", Normal}, {"TruncatedNormal", TruncatedNormal}}
 
 func TestInitializersAreSplitInvariant(t *testing.T) {
 	const size = 301
@@ -46,6 +46,9 @@ func TestInitializerMoments(t *testing.T) {
 	}{
 		{initializers[0], 1.0 / 3, 1.0 / 5, 1},
 		{initializers[1], 1, 3, 8.6},
+		// With phi and Phi of the normal distribution at 2: 1 - 4*phi/(2*Phi-1), and
+		// three times that less 16*phi/(2*Phi-1).
+		{initializers[2], 0.7737413, 1.4161883, 2},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -25,6 +25,7 @@ const (
 	beta1 = 0.9
 	beta2 = 0.999
 	eps   = 1e-8
+	l1    = 0.3
 )
 
 func steps() []step {
@@ -68,6 +69,16 @@ func gradientSteps(suffix string, decay float64) []step {
 			s[0] += g * g
 			return w - lr*g/(math.Sqrt(s[0])+eps)
 		}},
+		{"FTRL" + suffix, 2, func(w, g []float32, s [][]float32, _ uint64) {
+			FTRL(w, g, s[0], s[1], lr, 1, l1, wd)
+		}, func(w, g float64, s []float64, _ float64) float64 {
+			s[0] += g - (math.Sqrt(s[1]+g*g)-math.Sqrt(s[1]))/lr*w
+			s[1] += g * g
+			if math.Abs(s[0]) <= l1 {
+				return 0
+			}
+			return -(s[0] - math.Copysign(l1, s[0])) / ((1+math.Sqrt(s[1]))/lr + decay)
+		}},
 	}
 }
 
@@ -89,6 +100,13 @@ func adamSteps(suffix string, decay float64) []step {
 			AdamW(w, g, s[0], s[1], NewAdam(lr, beta1, beta2, eps, decay, t))
 		}, func(w, g float64, s []float64, t float64) float64 {
 			return w - lr*decay*w - moments(g, s, t)
+		}},
+		{"AMSGrad" + suffix, 3, func(w, g []float32, s [][]float32, t uint64) {
+			AMSGrad(w, g, s[0], s[1], s[2], NewAdam(lr, beta1, beta2, eps, decay, t))
+		}, func(w, g float64, s []float64, t float64) float64 {
+			moments(g+decay*w, s, t)
+			s[2] = max(s[2], s[1])
+			return w - lr*s[0]/(1-math.Pow(beta1, t))/(math.Sqrt(s[2]/(1-math.Pow(beta2, t)))+eps)
 		}},
 	}
 }
@@ -220,6 +238,53 @@ func testSGDRoundsTheProduct(t *testing.T) {
 		SGD(w, g, a, 0)
 		requireSameBits(t, make([]float32, size), w)
 	}
+}
+
+// Rows have one sum; and a divisor of zero leaves a weight of FTRL at zero.
+func TestAdagradRow(t *testing.T) { onEachPath(t, testAdagradRow) }
+
+func testAdagradRow(t *testing.T) {
+	for _, decay := range []float64{0, 0.01} {
+		for _, size := range lengths[1:] {
+			rng := rand.New(rand.NewPCG(1, 2))
+			w, sum := randomSlice(rng, size), []float32{0.5}
+			want, wantSum := widen(w), 0.5
+			for range 100 {
+				g := randomSlice(rng, size)
+				AdagradRow(w, g, sum, lr, eps, float32(decay))
+				squares := 0.0
+				for i, e := range g {
+					grad := float64(e) + decay*want[i]
+					squares += grad * grad
+				}
+				wantSum += squares / float64(size)
+				for i, e := range g {
+					want[i] -= lr * (float64(e) + decay*want[i]) / (math.Sqrt(wantSum) + eps)
+				}
+			}
+			require.InDeltaSlice(t, want, widen(w), 2e-5, "length %d, decay %v", size, decay)
+			require.InEpsilon(t, wantSum, sum[0], 1e-5)
+		}
+	}
+	AdagradRow(nil, nil, nil, lr, eps, 0)
+	w := []float32{1, 2}
+	FTRL(w, []float32{0, 3}, make([]float32, 2), make([]float32, 2), lr, 0, 0, 0)
+	require.Zero(t, w[0])
+	require.Less(t, w[1], float32(2))
+}
+
+// A schedule gives what NewAdam gives, at any step.
+func TestAdamSchedule(t *testing.T) {
+	s := NewAdamSchedule(0.001, 0.9, 0.999, 1e-8, 0.01)
+	for _, step := range []uint64{0, 1, 2, 127, 128, 129, 1000, 16_383, 16_384, 1 << 20, 1<<31 - 1, math.MaxUint64} {
+		want, got := NewAdam(0.001, 0.9, 0.999, 1e-8, 0.01, step), s.At(step)
+		require.InEpsilon(t, want.StepSize, got.StepSize, 1e-6, "step %d", step)
+		require.InEpsilon(t, want.RootScale, got.RootScale, 1e-6, "step %d", step)
+		got.StepSize, got.RootScale = want.StepSize, want.RootScale
+		require.Equal(t, want, got)
+	}
+	none := NewAdamSchedule(1, 0, 0, 1, 0)
+	require.Equal(t, NewAdam(1, 0, 0, 1, 0, 7), none.At(7))
 }
 
 func TestNewAdam(t *testing.T) {

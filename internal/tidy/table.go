@@ -16,6 +16,7 @@ var levels = []row{
 	{"internal/wire", 1},
 	{"internal/stream", 1},
 	{"internal/sim", 3},
+	{"internal/table", 3},
 	{"actor", 2},
 	{"topology", 2},
 	{"shard", 2},
@@ -87,6 +88,7 @@ var modules = []module{
 var pure = []string{
 	"internal/kernel",
 	"internal/sim",
+	"internal/table",
 	"shard",
 	"topology",
 	"elastic/decision.go",

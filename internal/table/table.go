@@ -1,0 +1,183 @@
+package table
+
+import (
+	"math/bits"
+
+	"github.com/elasticps/elasticps/internal/invariant"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// Table is the rows of one shard of an embedding table. Its methods may not run at the same
+// time, except for those that only read: see the package's documentation. Make one with New.
+type Table struct {
+	dim      int
+	total    int64 // buckets of the whole table
+	begin    int64 // of the shard, in elements
+	elems    int64 // of the shard
+	touches  uint32
+	expire   uint32
+	maxRows  int64
+	evict    Eviction
+	rule     Rule
+	initial  initial
+	layout   layout // of rows
+	counters layout // of ids that wait
+	filter   int    // bytes of a block's filter, 0 for exact counters
+	blocks   []block
+	rows     int64
+
+	views   [][]float32 // scratch: the slots of the row that is stepped
+	missing []int32     // scratch: positions of ids without row in a push
+	seen    []uint64    // scratch: blocks that have been visited, a bit each
+	keys    []uint64    // scratch: rows that may be evicted
+}
+
+// block is the rows of one run of the bucket space, and what goes with them.
+type block struct {
+	rows
+	sums    sums
+	waiting *rows  // exact counters of ids without row
+	filter  filter // or one for all of them
+}
+
+// New returns an empty table. The configuration must be valid, see [Config.Validate].
+func New(c Config) *Table {
+	if invariant.Enabled {
+		err := c.Validate()
+		invariant.Check(err == nil, "configuration of a table: %v", err)
+	}
+	t := &Table{
+		dim: c.Dim, total: c.Rows, begin: c.Begin, elems: c.End - c.Begin,
+		touches: max(c.Admit.Touches, 1), expire: c.ExpireAfter,
+		maxRows: c.MaxRows, evict: c.Evict, rule: c.Rule, initial: newInitial(c),
+		views: make([][]float32, len(c.Rule.Slots)),
+	}
+	stride := c.Dim
+	for _, s := range c.Rule.Slots {
+		stride += s.Elems
+	}
+	t.layout = newLayout(stride, c.ExpireAfter > 0 || c.Evict == LeastRecentlyUsed || c.Rule.Steps || c.Sums, c.Sums)
+	t.counters = newLayout(0, true, false)
+	t.blocks = make([]block, (c.End-c.Begin+BlockElems-1)/BlockElems)
+	if c.Admit.FilterBytes > 0 && len(t.blocks) > 0 {
+		t.filter = int(max(c.Admit.FilterBytes/int64(len(t.blocks)), minFilterBytes))
+	}
+	t.seen = make([]uint64, (len(t.blocks)+63)/64)
+	none := emptyIndex()
+	for i := range t.blocks {
+		t.blocks[i] = newBlock(&t.layout, none)
+	}
+	return t
+}
+
+func newBlock(l *layout, index []*segment) block {
+	return block{rows: rows{layout: l, dir: index}}
+}
+
+// Blocks is the number of blocks of the shard, which never changes.
+func (t *Table) Blocks() int { return len(t.blocks) }
+
+// Len is the number of rows of a block.
+func (t *Table) Len(block int) int { return t.blocks[block].n }
+
+// Rows is the number of rows of all blocks.
+func (t *Table) Rows() int64 { return t.rows }
+
+// Bytes is the memory that rows, index, counters and sums take, without what the
+// allocator adds. It looks at every block.
+func (t *Table) Bytes() int64 {
+	const blockHeader = 200
+	n := int64(len(t.blocks)) * blockHeader
+	for i := range t.blocks {
+		b := &t.blocks[i]
+		n += b.bytes() + b.sums.bytes() + int64(len(b.filter.counts))
+		if b.waiting != nil {
+			n += b.waiting.bytes()
+		}
+	}
+	return n
+}
+
+// BlockOf is the block that the row of an id is in, whether or not there is one; -1 if the
+// id belongs to another shard.
+func (t *Table) BlockOf(id int64) int {
+	b := t.blockOf(shard.Hash(id))
+	if uint64(b) >= uint64(len(t.blocks)) {
+		return -1
+	}
+	return b
+}
+
+func (t *Table) blockOf(hash uint64) int {
+	bucket, _ := bits.Mul64(hash, uint64(t.total))
+	return int((int64(bucket)*int64(t.dim) - t.begin) >> 16)
+}
+
+// Holds reports whether all ids belong to this shard. All methods that take ids need that.
+func (t *Table) Holds(ids []int64) bool {
+	for _, id := range ids {
+		if uint64(t.blockOf(shard.Hash(id))) >= uint64(len(t.blocks)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Has reports whether an id has a row.
+func (t *Table) Has(id int64) bool {
+	hash := shard.Hash(id)
+	return t.blocks[t.blockOf(hash)].find(id, hash) >= 0
+}
+
+// group is how many ids are looked up together: the processor waits for the memory of
+// many of them at the same time, and what was found stays in cache until it is used.
+const group = 64
+
+// place is where an id has its row.
+type place struct {
+	hash  uint64
+	block int32
+	row   int32 // -1: none
+}
+
+// locate finds the rows of at most [group] ids. It goes over them several times: no step
+// needs what the step before has read for the same id, only what an earlier pass has.
+func (t *Table) locate(ids []int64, places *[group]place) {
+	at := places[:len(ids)]
+	for i, id := range ids {
+		hash := shard.Hash(id)
+		b := t.blockOf(hash)
+		s := t.blocks[b].segment(hash)
+		first := s.slots[hash&uint64(len(s.slots)-1)]
+		at[i] = place{hash: hash, block: int32(b), row: int32(first)}
+	}
+	for i, id := range ids {
+		p := &at[i]
+		if p.row != 0 {
+			p.row = int32(t.blocks[p.block].find(id, p.hash))
+		} else {
+			p.row = -1
+		}
+	}
+}
+
+// Pull copies the weights of the rows of ids, one after the other, to dst, which has
+// len(ids)*Dim elements. An id without row has the weights that it would begin with. Pull
+// changes nothing and allocates nothing.
+func (t *Table) Pull(ids []int64, dst []float32) {
+	var places [group]place
+	for len(ids) > 0 {
+		n := min(len(ids), group)
+		t.locate(ids[:n], &places)
+		for i := range n {
+			p := &places[i]
+			w := dst[i*t.dim : (i+1)*t.dim]
+			if p.row < 0 {
+				t.initial.fill(w, ids[i])
+				continue
+			}
+			copy(w, t.blocks[p.block].values(int(p.row)))
+		}
+		ids, dst = ids[n:], dst[n*t.dim:]
+	}
+}
