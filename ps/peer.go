@@ -141,6 +141,9 @@ func (s *Server) forget(p *peer) {
 
 // dialPeer opens a data connection to another server.
 func (s *Server) dialPeer(ctx context.Context, to serverInfo) (*stream.Conn, error) {
+	if s.ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: server %q", ErrClosed, s.cfg.ID)
+	}
 	if local := localServer(ctx, s.cfg.Node, to); local != nil {
 		return local.pipe(), nil
 	}
