@@ -58,6 +58,22 @@
 // when the clock is over; with gradients whose sums are exact (integers below 2^24,
 // for example) the result has the same bits whatever moved.
 //
+// # Tables
+//
+// A sparse layer (shard.Layer.Sparse) is an embedding table: rows by int64 ids, of which a
+// batch touches a few ([Client.PullRows], [Client.PushRows]). Ids are spread by hash over
+// shards, which are replicated, moved, saved and restored like all others, and the blocks of
+// a shard are runs of hash values. A row comes into being at its first push, or as [Table]
+// says; until then a pull returns its initial value, a pure function of Initializer.Seed, the
+// name of the table and the id, and stores nothing. Each row has its own optimizer state,
+// which starts at its own initial value, and its own step count: Adam is lazy, a row that is
+// not pushed does not step.
+//
+// What holds for the blocks of a dense layer holds for the rows of one frame: they are
+// applied together, exactly once. Under BSP the gradients of a clock are summed row by row,
+// and with exact sums the bits do not depend on what moved; with Table.AdmitAfter or
+// Table.MaxRows they do depend on the order in which pushes of one clock arrive.
+//
 // # Concurrency and blocking
 //
 // All exported methods are safe from any goroutine. Calls that wait take a context;
@@ -84,8 +100,9 @@
 // client that does not take its replies. Towards a follower at most 16 frames of a shard and 64
 // of a connection wait, 4096 answers of a shard and 16 pulled blocks of a client wait for
 // confirmation, 1024 requests for a frozen shard; what is over is asked for again. With more
-// than one follower, those that were not promoted are filled anew after a failover. Not
-// covered yet: sparse tables.
+// than one follower, those that were not promoted are filled anew after a failover. One call has
+// at most [MaxRows] ids. A block of a table is streamed, saved and copied whole: with far more
+// rows than Layer.Shape[0] says blocks, and what is held for them, grow in proportion.
 //
 // # References
 //

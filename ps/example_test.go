@@ -98,3 +98,33 @@ func check(err error) {
 		log.Panic(err)
 	}
 }
+
+// A table of embeddings: rows by id, of which a batch touches a few.
+func ExampleClient_PushRows() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	node, err := actor.Start(ctx, actor.Config{})
+	check(err)
+	defer node.Close()
+	coord, err := ps.StartCoordinator(ctx, ps.CoordinatorConfig{Node: node, Job: ps.Job{
+		Model: shard.Model{Layers: []shard.Layer{
+			{Name: "words", Sparse: true, Shape: []int{100_000, 2}}, // rows that are expected, elements of each
+		}},
+		Optimizer: ps.SGD(0.5),
+	}})
+	check(err)
+	defer coord.Close()
+	server, err := ps.StartServer(ctx, ps.ServerConfig{Node: node, ID: "ps-0", Coordinator: coord.Ref(), Listen: ps.ListenNone})
+	check(err)
+	defer server.Close()
+	worker, err := ps.StartWorker(ctx, ps.ClientConfig{Node: node, Name: "w", Coordinator: coord.Ref()})
+	check(err)
+	defer worker.Close()
+
+	ids := []int64{7, -3, 7} // the gradients of 7 are added first
+	check(worker.PushRows(ctx, "words", ids, []float32{1, 2, 10, 20, 3, 4}))
+	rows := make([]float32, 2*3)
+	check(worker.PullRows(ctx, "words", []int64{-3, 7, 1 << 40}, rows))
+	fmt.Println(rows)
+	// Output: [-5 -10 -2 -3 0 0]
+}
