@@ -159,9 +159,9 @@ func (s *exactSearch) divide(mask uint16) division {
 	return t.best
 }
 
-// extend completes a set by need devices out of others, in rising order. score is that of
-// the set, nearest the sum of its devices' best scores, bound twice what those that are not in it can add. What
-// cannot reach the best total so far is not followed.
+// extend completes a set by need devices out of others, in rising order. score is that of the
+// set, nearest the sum of its devices' best scores, bound twice what those that are not in it can
+// add. What cannot reach the best total so far is not followed.
 func (s *exactSearch) extend(t *trial, set, others uint16, need int, score, nearest, bound int32) {
 	if 2*score+int32(need)*nearest+bound < 2*t.best.total {
 		return

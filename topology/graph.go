@@ -7,7 +7,7 @@ import (
 )
 
 // MaxDevices is the largest number of devices of one graph, network cards included.
-const MaxDevices = 512
+const MaxDevices = 256
 
 // Unknown is the value of a number that the source of a graph does not give.
 const Unknown = -1

@@ -20,8 +20,9 @@ var (
 	bonded = regexp.MustCompile(`^(NV|MT)([0-9]*)$`)
 )
 
-// cells are the words of a matrix, without those that have a number of lanes. SOC is what SYS was called
-// by early drivers; SIO joins the dies of one package; HCCS_SW and UB are HCCS over a switch and its successor.
+// cells are the words of a matrix, without those that have a number of lanes. SOC is what SYS was
+// called by early drivers; SIO joins the dies of one package; HCCS_SW and UB are HCCS over a
+// switch and its successor.
 var cells = map[string]Kind{
 	"SIO": KindSame, "HCCS": KindHCCS, "HCCS_SW": KindHCCS, "UB": KindHCCS, "XGMI": KindXGMI,
 	"PSB": KindBoard, "PIX": KindSwitch, "PXB": KindSwitches, "PHB": KindHostBridge,

@@ -122,7 +122,7 @@ func TestParseMatrixRefuses(t *testing.T) {
 		{"GPU0 GPU1\nGPU0 X X\nGPU1 NV1 X\n", 2, "GPU1", "X is for the device itself"},
 		{"GPU0 GPU1\nGPU0 SYS SYS\nGPU1 NV1 X\n", 2, "GPU0", "X is for the device itself"},
 		{"GPU0 GPU0\nGPU0 X X\n", 2, "GPU0", "X is for"},
-		{"GPU0 " + strings.Repeat("mlx5_0 ", topology.MaxDevices), 1, "GPU0", "513 devices, limit 512"},
+		{"GPU0 " + strings.Repeat("mlx5_0 ", topology.MaxDevices), 1, "GPU0", "257 devices, limit 256"},
 		{strings.Repeat(" ", topology.MaxTextBytes+1), 0, "text", "longer than 4194304 bytes"},
 	} {
 		_, err := topology.ParseMatrix(strings.NewReader(c.text))

@@ -24,8 +24,8 @@ const (
 // gpu element, network cards those of class 0x02; a file may have none, as some clouds
 // describe switches alone. The name of a device is its bus ID.
 //
-// Devices with links to NVSwitches are connected with each other by as many as the one
-// with fewer has. Beneath direct links, and where there are none, the way over PCIe counts, with the
+// Devices with links to NVSwitches are connected with each other by as many as the one with fewer
+// has. Beneath direct links, and where there are none, the way over PCIe counts, with the
 // bandwidth of the slower of the two slots (link_speed, link_width).
 //
 // The text is at most MaxTextBytes long. Others give a *ParseError.

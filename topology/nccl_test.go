@@ -1,6 +1,7 @@
 package topology_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -55,6 +56,19 @@ func TestParseNCCL(t *testing.T) {
 	require.Equal(t, topology.KindHostBridge, g.Link(0, 2).Kind)
 	require.InDelta(t, 4e9, g.Link(0, 2).BytesPerSecond, 1, "the slower slot: 8 lanes of 5 GT/s with 8b/10b")
 	require.Equal(t, topology.NewLink(topology.KindNode, 0), g.Link(0, 3))
+}
+
+// TestParseNCCLLaneByCapability: a link of a later generation carries more.
+func TestParseNCCLLaneByCapability(t *testing.T) {
+	for capability, want := range map[int]float64{0: 25e9, 60: 20e9, 70: 25e9, 80: 25e9, 86: 14.0625e9, 90: 25e9, 100: 50e9} {
+		text := "<system><cpu>"
+		for _, ends := range []string{"ab", "ba"} {
+			text += fmt.Sprintf("<pci busid=%q class=\"0x030200\"><gpu sm=\"%d\"><nvlink target=%q count=\"3\"/></gpu></pci>", ends[:1], capability, ends[1:])
+		}
+		g, err := topology.ParseNCCL(strings.NewReader(text + "</cpu></system>"))
+		require.NoError(t, err)
+		require.InDelta(t, 3*want, g.Link(0, 1).Bandwidth(), 1, "%d", capability)
+	}
 }
 
 func TestParseNCCLWithoutDevices(t *testing.T) {

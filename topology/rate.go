@@ -4,14 +4,15 @@ package topology
 // kinds. They order ways and estimate times; whoever has measured better ones says so in
 // Link.BytesPerSecond or Level.BytesPerSecond.
 //
-//   - same device: device memory, an order of magnitude below HBM2e (2 TB/s), as a copy reads and writes
+//   - same device: half of what HBM2e carries (2 TB/s, A100), as a copy reads and writes
 //   - NVLink: 25 GB/s per link of V100, A100 and H100 (NVIDIA H100 whitepaper: 18 links, 900 GB/s both ways)
 //   - HCCS: 28 GB/s, one seventh of the 392 GB/s both ways of an 8-device full mesh (Ascend 910B)
 //   - MTLink: 20 GB/s; an assumption, as no figure per link is published: MTML tells the true one
 //   - XGMI: 50 GB/s per link of MI200 (AMD CDNA 2 whitepaper: 100 GB/s both ways)
 //   - board, switch: PCIe 4.0 x16, 16 GT/s times 16 lanes at 128b/130b (PCI Express Base 4.0)
 //   - switches, host bridge, socket: the same, shared; what is left on the way is an estimate
-//   - node: 16 GB/s, what NCCL assumes between AMD sockets (src/graph/topo.h, AMD_BW)
+//   - node: 16 GB/s, what NCCL assumes between older AMD sockets (src/graph/topo.h); newer ones
+//     carry up to twice that
 //   - rack, plane: one 200 Gb/s port per device (DGX A100, Atlas 800); cluster: half of it;
 //     region: a share of 10 Gb/s
 var rates = [...]float64{
@@ -19,7 +20,7 @@ var rates = [...]float64{
 	KindNode: 16e9, KindSocket: 20e9, KindHostBridge: 24e9,
 	KindSwitches: 28e9, KindSwitch: pcieRate, KindBoard: pcieRate,
 	KindXGMI: 50e9, KindMTLink: 20e9, KindHCCS: 28e9, KindNVLink: 25e9,
-	KindSame: 200e9,
+	KindSame: 1e12,
 }
 
 // pcieRate is that of PCIe 4.0 x16.

@@ -53,11 +53,11 @@ type domain struct {
 	depth       int                // index of its level; the number of levels for nodes
 	cost        Cost               // of the link to what is around it
 	free, total int                // devices, without those in domains that are down
-	byFree      []int32            // number of nodes by free devices, without those in domains that are down
+	byFree      []int32            // how many nodes have so many free devices, likewise
 }
 
-// NewTree returns a tree without nodes. The levels are given from the outside in, each of a nearer kind than
-// the one before. Errors wrap ErrInvalid.
+// NewTree returns a tree without nodes. The levels are given from the outside in, each of a
+// nearer kind than the one before. Errors wrap ErrInvalid.
 func NewTree(levels ...Level) (*Tree, error) {
 	if len(levels) == 0 {
 		return nil, fmt.Errorf("%w: a tree without levels", ErrInvalid)
@@ -81,8 +81,8 @@ func NewTree(levels ...Level) (*Tree, error) {
 	return t, nil
 }
 
-// Add adds a node, and the domains around it that are new, with healthy links. Errors wrap ErrInvalid; the
-// tree is unchanged then.
+// Add adds a node, and the domains around it that are new, with healthy links. Errors wrap
+// ErrInvalid; the tree is unchanged then.
 func (t *Tree) Add(n Node) error {
 	switch {
 	case n.Name == "":
@@ -114,7 +114,8 @@ func (t *Tree) Add(n Node) error {
 	return nil
 }
 
-// Remove removes a node, whatever is taken of it, and the domains that are empty without it. Errors wrap ErrInvalid.
+// Remove removes a node, whatever is taken of it, and the domains that are empty without it.
+// Errors wrap ErrInvalid.
 func (t *Tree) Remove(name string) error {
 	leaf, err := t.node(name)
 	if err != nil {
@@ -148,8 +149,8 @@ func (t *Tree) Take(name string, n int) error {
 	return nil
 }
 
-// Give marks n taken devices of a node as free. Errors wrap ErrInvalid (no such node, n negative, or
-// fewer are taken); nothing is given back then.
+// Give marks n taken devices of a node as free. Errors wrap ErrInvalid (no such node, n negative,
+// or fewer are taken); nothing is given back then.
 func (t *Tree) Give(name string, n int) error {
 	leaf, err := t.node(name)
 	switch {
@@ -162,9 +163,10 @@ func (t *Tree) Give(name string, n int) error {
 	return nil
 }
 
-// SetCost sets the cost of the link between a domain and what is around it. The domain is given by its
-// path from below the root; a node by its path and name. A domain whose link is Down
-// counts as having no devices for everything around it, until that changes. Errors wrap ErrInvalid.
+// SetCost sets the cost of the link between a domain and what is around it. The domain is given
+// by its path from below the root; a node by its path and name. A domain whose link is Down
+// counts as having no devices for everything around it, until that changes. Errors wrap
+// ErrInvalid.
 func (t *Tree) SetCost(path []string, cost Cost) error {
 	d, err := t.at(path)
 	switch {
@@ -207,8 +209,8 @@ func (t *Tree) Free(path ...string) (free, total int, err error) {
 }
 
 // Link returns how a device of one node is connected with one of another: by the kind of the
-// smallest domain around both, its bandwidth, and the highest cost of the links that lead
-// there. Of one node with itself it is KindNode, as only a Graph knows more. Errors wrap ErrInvalid.
+// smallest domain around both, its bandwidth, and the highest cost of the links that lead there.
+// Of one node with itself it is KindNode, as only a Graph knows more. Errors wrap ErrInvalid.
 func (t *Tree) Link(a, b string) (Link, error) {
 	x, err := t.node(a)
 	if err != nil {
