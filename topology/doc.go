@@ -16,20 +16,23 @@
 //	graph, err := topology.ParseMatrix(output) // of "nvidia-smi topo -m"
 //	four, err := graph.Choose([]int{0, 1, 2, 3, 4, 5, 6, 7}, 4)
 //
-//	tree, err := topology.NewTree(topology.Level{Kind: topology.KindCluster}, topology.Level{Kind: topology.KindRack})
+//	tree, err := topology.NewTree(
+//		topology.Level{Kind: topology.KindCluster}, topology.Level{Kind: topology.KindRack})
 //	err = tree.Add(topology.Node{Name: "n1", Path: []string{"r1"}, Devices: 8})
 //	places, err := tree.Place(topology.Gang{Tasks: 16, Devices: 8, Required: topology.KindRack})
 //	for _, p := range places {
 //		err = tree.Take(p.Node, p.Tasks*8)
 //	}
+//	members := []topology.Member{{Node: "n1", Device: 0, Graph: graph}, {Node: "n1", Device: 3, Graph: graph}}
+//	groups, err := tree.Groups(members, topology.Parallel{Tensor: 2})
 //
 // # Choices
 //
 // Choose divides all free devices into sets of the wanted size so that the sum of the pair
 // scores within the sets is the largest, and returns the best of these sets: it leaves
 // others that are well connected. Place keeps a gang in the fewest domains and fills the
-// fullest first. Both are deterministic: ties go to the lower index, and to the domain
-// that comes first by name.
+// fullest first. Groups divides a job so that tensor-parallel groups have the nearest devices.
+// All are deterministic: ties go to the lower index, and to the domain that comes first by name.
 //
 // # Concurrency
 //

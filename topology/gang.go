@@ -28,13 +28,14 @@ type Placement struct {
 	Tasks int
 }
 
-// Place finds nodes for all tasks of a gang, by path and name, and takes nothing yet. With Required or Preferred it chooses
-// the fewest domains of the preferred level, if it can within one domain of a nearer level
-// than must be; of equal choices the one whose worst link costs least, and of these the one that
-// leaves the fewest free devices. Within these domains it goes on in the same way, down to nodes. Ties go to the
-// first by name.
+// Place finds nodes for all tasks of a gang, by path and name, and takes nothing yet. With
+// Required or Preferred it chooses the fewest domains of the preferred level, if it can within
+// one domain of a nearer level than must be; of equal choices the one whose worst link costs
+// least, and of these the one that leaves the fewest free devices. Within these domains it goes
+// on in the same way, down to nodes. Ties go to the first by name.
 //
-// Errors wrap ErrInvalid, or ErrNoRoom if the gang does not fit as a whole; the text names what is short.
+// Errors wrap ErrInvalid, or ErrNoRoom if the gang does not fit as a whole; the text names what
+// is short.
 func (t *Tree) Place(g Gang) ([]Placement, error) {
 	required, preferred, err := t.checkGang(g)
 	if err != nil {
@@ -55,7 +56,7 @@ func (t *Tree) Place(g Gang) ([]Placement, error) {
 }
 
 // checkGang returns the depths of the required and preferred levels, 0 for none.
-func (t *Tree) checkGang(g Gang) (required, preferred int, err error) {
+func (t *Tree) checkGang(g Gang) (int, int, error) {
 	var errs []error
 	for _, c := range []struct {
 		name string
@@ -65,20 +66,24 @@ func (t *Tree) checkGang(g Gang) (required, preferred int, err error) {
 			errs = append(errs, fmt.Errorf("%w: a gang with %d %s, must be 1 or more", ErrInvalid, c.n, c.name))
 		}
 	}
-	depth := func(what string, k Kind) int {
-		at := slices.IndexFunc(t.levels, func(l Level) bool { return l.Kind == k })
-		switch {
-		case k == KindUnknown:
-			return 0
-		case k == KindNode:
-			return len(t.levels)
-		case at < 0:
-			errs = append(errs, fmt.Errorf("%w: the %s level %v is no level of the tree", ErrInvalid, what, k))
-		}
-		return at
+	required, err1 := t.depthOf("required", g.Required)
+	preferred, err2 := t.depthOf("preferred", g.Preferred)
+	return required, preferred, errors.Join(append(errs, err1, err2)...)
+}
+
+// depthOf returns the depth of a level, that of the root for KindUnknown.
+func (t *Tree) depthOf(what string, k Kind) (int, error) {
+	switch k {
+	case KindUnknown:
+		return 0, nil
+	case KindNode:
+		return len(t.levels), nil
 	}
-	required, preferred = depth("required", g.Required), depth("preferred", g.Preferred)
-	return required, preferred, errors.Join(errs...)
+	at := slices.IndexFunc(t.levels, func(l Level) bool { return l.Kind == k })
+	if at < 0 {
+		return 0, fmt.Errorf("%w: the %s level %v is no level of the tree", ErrInvalid, what, k)
+	}
+	return at, nil
 }
 
 func (t *Tree) noRoom(g Gang, required int) error {

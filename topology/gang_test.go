@@ -45,11 +45,14 @@ func TestCase13TheSmallerNode(t *testing.T) {
 	}
 }
 
-// TestCase14UnconstrainedLeavesTheWhole: two tasks that may be apart leave the pair to the next job.
+// TestCase14UnconstrainedLeavesTheWhole: two tasks that may be apart leave the pair to the next
+// job.
 func TestCase14UnconstrainedLeavesTheWhole(t *testing.T) {
 	tree := flat(t, 2, 1, 1)
 	require.Equal(t, []topology.Placement{{Node: "n1", Tasks: 1}, {Node: "n2", Tasks: 1}}, place(t, tree, topology.Gang{Tasks: 2, Devices: 1}))
 	require.Equal(t, []topology.Placement{{Node: "n0", Tasks: 1}}, place(t, tree, topology.Gang{Tasks: 1, Devices: 2}))
+	require.Equal(t, []topology.Placement{{Node: "n0", Tasks: 2}, {Node: "n1", Tasks: 1}},
+		place(t, flat(t, 5, 2), topology.Gang{Tasks: 3, Devices: 2}))
 }
 
 // TestCase15RacksFillOneByOne: 33 racks of 18 nodes with 4 devices; 72 single devices fill one.
@@ -141,7 +144,8 @@ func TestCase19TheNextDecisionSeesTheLast(t *testing.T) {
 	requireFree(t, tree, 16, 64)
 }
 
-// TestCase20RoomIsPerNode: eight free devices are no room for a task with eight if no node has them.
+// TestCase20RoomIsPerNode: eight free devices are no room for a task with eight if no node has
+// them.
 func TestCase20RoomIsPerNode(t *testing.T) {
 	_, err := flat(t, 4, 4).Place(topology.Gang{Tasks: 1, Devices: 8})
 	require.ErrorIs(t, err, topology.ErrNoRoom)
