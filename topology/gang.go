@@ -31,8 +31,9 @@ type Placement struct {
 // Place finds nodes for all tasks of a gang, by path and name, and takes nothing yet. With
 // Required or Preferred it chooses the fewest domains of the preferred level, if it can within
 // one domain of a nearer level than must be; of equal choices the one whose worst link costs
-// least, and of these the one that leaves the fewest free devices. Within these domains it goes
-// on in the same way, down to nodes. Ties go to the first by name.
+// least, and of these the one with the least room left. Within these domains it goes on in the
+// same way, down to nodes. Ties go to the first by name. A domain whose link has lost half of its
+// bandwidth or more is used after all others.
 //
 // Errors wrap ErrInvalid, or ErrNoRoom if the gang does not fit as a whole; the text names what
 // is short.
@@ -184,30 +185,35 @@ type choice struct {
 	spare  int  // tasks for which there is room beside
 }
 
-// choose returns the domains of the preferred level that take all tasks, nil if they do not fit.
+// choose returns the domains of the preferred level that take all tasks, nil if they do not
+// fit. Those within one domain of a nearer level come first; a farther level must do with fewer.
 func (p *placer) choose(root *domain, tasks int) []share {
 	var best choice
 	for depth := p.preferred; depth >= p.required && len(best.shares) != 1; depth-- {
-		nearer := len(best.shares)
+		var here choice
 		for _, d := range root.below(depth, nil) {
-			spare := d.tasks(p.devices) - tasks
-			if spare < 0 {
+			if d.tasks(p.devices) < tasks {
 				continue
 			}
-			c := choice{[]share{{d, tasks}}, ailment(d), spare}
+			c := choice{[]share{{d, tasks}}, ailment(d), d.tasks(p.devices) - tasks}
 			if depth < p.preferred {
 				c = p.fewest(d, d.below(p.preferred, nil), tasks)
 			}
-			if nearer > 0 && len(c.shares) >= nearer {
-				continue
+			if here.shares == nil || compareChoices(c, here) < 0 {
+				here = c
 			}
-			order := cmp.Or(cmp.Compare(len(c.shares), len(best.shares)), cmp.Compare(c.cost, best.cost), cmp.Compare(c.spare, best.spare))
-			if best.shares == nil || order < 0 || order == 0 && compareDomains(c.shares[0].domain, best.shares[0].domain) < 0 {
-				best = c
-			}
+		}
+		if best.shares == nil || here.shares != nil && len(here.shares) < len(best.shares) {
+			best = here
 		}
 	}
 	return best.shares
+}
+
+// compareChoices orders choices, the better one first.
+func compareChoices(a, b choice) int {
+	return cmp.Or(cmp.Compare(len(a.shares), len(b.shares)), cmp.Compare(a.cost, b.cost), cmp.Compare(a.spare, b.spare),
+		compareDomains(a.shares[0].domain, b.shares[0].domain))
 }
 
 // ailment is the cost that is charged for a domain which holds everything alone: of its link to
