@@ -32,8 +32,8 @@ type Placement struct {
 // Required or Preferred it chooses the fewest domains of the preferred level, if it can within
 // one domain of a nearer level than must be; of equal choices the one whose worst link costs
 // least, and of these the one with the least room left. Within these domains it goes on in the
-// same way, down to nodes. Ties go to the first by name. A domain whose link has lost half of its
-// bandwidth or more is used after all others.
+// same way, down to nodes. What fits into one domain avoids those whose link has lost half of its
+// bandwidth or more, if it can. Ties go to the first by name.
 //
 // Errors wrap ErrInvalid, or ErrNoRoom if the gang does not fit as a whole; the text names what
 // is short.

@@ -28,6 +28,9 @@ func TestLocalSearchComesNear(t *testing.T) {
 		"random":   {0.8, randomLinks(r)},
 	} {
 		for _, n := range []int{7, 12, 16} {
+			if n == 16 && testing.Short() {
+				continue
+			}
 			g := graphWith(t, n, c.link)
 			for k := 1; k <= n; k++ {
 				p := g.newProblem(g.Accelerators(), k, nil)
