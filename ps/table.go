@@ -53,7 +53,7 @@ func (r *replica) fitsRows(h *wire.Header, ids []int64, values []float32) code {
 		return codeStaleClock
 	case r.options.NonFinite == RejectNonFinite && !kernel.Finite(values):
 		return codeNotFinite
-	case r.table.Refuses(ids):
+	case r.table.Refuses(ids) && !r.windows.Has(h.Incarnation, h.Seq, h.Floor): // a repeated one was taken
 		return codeTableFull
 	}
 	return codeOK

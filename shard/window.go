@@ -90,6 +90,11 @@ func (w *Window) Admit(seq, floor uint64) Verdict {
 	return Fresh
 }
 
+// has reports whether a push was applied and may be sent again.
+func (w *Window) has(seq uint64) bool {
+	return seq >= w.floor && seq-w.floor < WindowSize && w.seen[seq/64%(WindowSize/64)]&(1<<(seq%64)) != 0
+}
+
 // raise moves the floor forward and forgets the numbers below it, whose bits
 // stand for numbers WindowSize higher from then on.
 func (w *Window) raise(floor uint64) {
@@ -120,6 +125,12 @@ func (w *Window) raise(floor uint64) {
 type Windows struct {
 	horizon uint64
 	windows map[uint64]*Window
+}
+
+// Has reports whether Admit would call a push a Duplicate, and marks nothing.
+func (ws *Windows) Has(incarnation, seq, floor uint64) bool {
+	w := ws.windows[incarnation]
+	return w != nil && seq >= floor && w.has(seq)
 }
 
 // Admit judges a push of an incarnation as Window.Admit does. The first push

@@ -89,8 +89,10 @@ func TestT12Window(t *testing.T) {
 		if rng.IntN(100) == 0 {
 			seq = floor + rng.Uint64N(2*shard.WindowSize)
 		}
+		has := ws.Has(who+1, seq, floor)
 		want, got := o.admit(who+1, seq, floor), ws.Admit(who+1, seq, floor)
-		if want != got {
+		if want != got || has != (got == shard.Duplicate) {
+			require.Equal(t, got == shard.Duplicate, has)
 			require.Equal(t, want, got, "push %d: incarnation %d seq %d floor %d", i, who, seq, floor)
 		}
 		counts[got]++
