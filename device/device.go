@@ -80,7 +80,7 @@ type Device struct {
 	// Vendor is the maker.
 	Vendor Vendor
 	// Index is the position in the vendor's own order, from 0: the one that its
-	// visibility variables count by.
+	// visibility variables count by. -1 if the source does not say.
 	Index int
 	// Model is the maker's name of the product, empty if the source does not say.
 	Model string

@@ -159,6 +159,28 @@ func TestInventoryMergesSources(t *testing.T) {
 	require.Equal(t, device.Known(0.9), list[1].Utilization)
 }
 
+func TestInventoryKnowsALostDeviceAgain(t *testing.T) {
+	whole := []device.Device{
+		{ID: "GPU-0", UUID: "GPU-0", Vendor: "x", Index: 0, BusID: "0000:01:00.0", Model: "big"},
+		{ID: "GPU-1", UUID: "GPU-1", Vendor: "x", Index: 1, BusID: "0000:02:00.0", Model: "big"},
+	}
+	s := &script{name: "tool", devices: whole}
+	i := inventory(t, s)
+	_, err := i.Refresh(t.Context())
+	require.NoError(t, err)
+	for _, lost := range []device.Device{
+		{ID: "0000:02:00.0", Vendor: "x", Index: -1, BusID: "0000:02:00.0", Health: device.Gone, Fault: "off the bus"},
+		{ID: "x-1", Vendor: "x", Index: 1, Health: device.Gone, Fault: "off the bus"},
+	} {
+		s.devices = []device.Device{whole[0], lost}
+		list, err := i.Refresh(t.Context())
+		require.NoError(t, err)
+		gone := whole[1]
+		gone.Health, gone.Fault = device.Gone, "off the bus"
+		require.Equal(t, []device.Device{whole[0], gone}, list)
+	}
+}
+
 func TestInventoryForgetsImpossibleFigures(t *testing.T) {
 	s := &script{name: "liar", devices: []device.Device{{
 		Vendor: "x", Index: 4, MemoryBytes: device.Known(int64(10)), UsedBytes: device.Known(int64(11)), Utilization: device.Known(1.01),

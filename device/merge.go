@@ -72,7 +72,8 @@ func (r *record) explainAbsence(answers []answer, round uint64) {
 }
 
 // find returns the index of the record of the same device, or -1. The bus address
-// decides only where it is unique: the chips of one card share it.
+// decides only where it is unique, since the chips of one card share it, and the index
+// only for a device that cannot be reached and of which nothing else is known.
 func find(records []record, d Device) int {
 	at, found := -1, 0
 	for i, r := range records {
@@ -80,7 +81,8 @@ func find(records []record, d Device) int {
 		case r.device.Vendor != d.Vendor:
 		case r.device.ID == d.ID, d.UUID != "" && r.device.UUID == d.UUID:
 			return i
-		case d.BusID != "" && r.device.BusID == d.BusID && (d.UUID == "" || r.device.UUID == ""):
+		case d.UUID != "" && r.device.UUID != "":
+		case d.BusID != "" && r.device.BusID == d.BusID, d.Health == Gone && d.BusID == "" && r.device.Index == d.Index:
 			at = i
 			found++
 		}
@@ -155,6 +157,9 @@ func (d *Device) merge(s Device, again bool) {
 		*d = s
 		d.ID = former.ID // the device keeps the name under which it became known
 		s = former
+	}
+	if d.Index < 0 {
+		d.Index = s.Index
 	}
 	d.Model, d.UUID, d.BusID = cmp.Or(d.Model, s.Model), cmp.Or(d.UUID, s.UUID), cmp.Or(d.BusID, s.BusID)
 	d.NUMANode.fill(s.NUMANode)
