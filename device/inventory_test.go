@@ -194,7 +194,7 @@ func TestInventoryForgetsImpossibleFigures(t *testing.T) {
 func TestInventoryRemembersABoundedNumberOfTheGone(t *testing.T) {
 	s := &script{name: "churn"}
 	i := inventory(t, s)
-	for n := range 1000 {
+	for n := range 200 {
 		s.devices = []device.Device{{ID: fmt.Sprint(n), Vendor: "x"}, {ID: fmt.Sprint("b", n), Vendor: "x"}}
 		list, err := i.Refresh(t.Context())
 		require.NoError(t, err)

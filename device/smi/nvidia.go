@@ -30,6 +30,9 @@ func ParseNVIDIA(text string) ([]device.Device, error) {
 			return nil, err
 		}
 	}
+	if p.columns == nil && !p.none && !p.found {
+		return nil, p.cell("header", "").Fault("the names of the columns, index among them")
+	}
 	return p.devices, nil
 }
 
@@ -60,6 +63,7 @@ type nvidiaText struct {
 	columns []string // nil before the header
 	devices []device.Device
 	found   bool // a lost device
+	none    bool // the host has no device
 }
 
 func (p *nvidiaText) line(line string) error {
@@ -68,6 +72,7 @@ func (p *nvidiaText) line(line string) error {
 	case line == "", p.lostDevice(line):
 		return nil
 	case p.columns == nil && strings.HasPrefix(line, "No devices"):
+		p.none = true
 		return nil
 	case p.columns == nil:
 		return p.header(line)

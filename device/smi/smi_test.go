@@ -103,6 +103,8 @@ func TestFaultsNameLineAndField(t *testing.T) {
 	for vendor, parse := range parsers {
 		_, err := parse("tool: a version that is to come\nwith {\"other\": \"text\"}\n")
 		require.ErrorContains(t, err, "header", vendor)
+		_, err = parse("")
+		require.ErrorContains(t, err, "header", vendor)
 	}
 	for _, cut := range []string{"ascend-a2", "moorethreads-s80"} {
 		lines := strings.SplitAfter(golden(cut), "\n")

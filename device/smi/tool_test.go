@@ -119,6 +119,7 @@ func TestToolRunsOneProcessAtATime(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, running)
 		require.ErrorIs(t, <-done, context.DeadlineExceeded, "the second waits for its turn and no longer than the timeout")
+		synctest.Wait() // the time of the first is over as well
 		close(finish)
 		require.ErrorIs(t, <-done, context.DeadlineExceeded)
 		require.Equal(t, 1, running)
