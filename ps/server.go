@@ -77,11 +77,14 @@ type ServerConfig struct {
 	Logger *slog.Logger
 }
 
+// unknownUtilization is the ServerLoad.Utilization of a server that cannot tell.
+const unknownUtilization = -1
+
 // ServerLoad is the load of a server over its last report interval.
 type ServerLoad struct {
 	PushBytesPerSecond float64
 	PullBytesPerSecond float64
-	Utilization        float64 // of the device, 0 to 1; -1 without device
+	Utilization        float64 // of the device, 0 to 1; -1 if unknown, as without device
 	StateBytes         int64   // parameters and optimizer state held
 	Shards             int     // shards served
 	PushesApplied      uint64  // to the shards owned, wherever they were then; repeated ones count once
@@ -390,10 +393,10 @@ func (s *Server) reportInterval() time.Duration {
 }
 
 func (s *Server) load() ServerLoad {
-	l := ServerLoad{Utilization: device.Unknown}
+	l := ServerLoad{Utilization: unknownUtilization}
 	window := s.reportInterval()
 	if s.cfg.Device != nil {
-		l.Utilization = s.cfg.Device.Usage(5 * window).Busy
+		l.Utilization = s.cfg.Device.Usage(5 * window).Busy.Or(unknownUtilization)
 	}
 	l.PushBytesPerSecond = float64(s.pushBytes.Swap(0)) / window.Seconds()
 	l.PullBytesPerSecond = float64(s.pullBytes.Swap(0)) / window.Seconds()
