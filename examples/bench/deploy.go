@@ -56,7 +56,8 @@ func (b *bench) close() {
 type layout struct {
 	transport     string
 	model         shard.Model
-	maxShardBytes int64 // 0: the default
+	optimizer     ps.Optimizer // plain SGD by default
+	maxShardBytes int64        // 0: the default
 	servers       int
 	shared        bool // by several rows
 }
@@ -112,8 +113,12 @@ func (d *deployment) start(ctx context.Context) error {
 	}
 	address := d.node.Addr()
 	d.b.address.Store(&address)
+	optimizer := d.optimizer
+	if optimizer.Kind == 0 {
+		optimizer = ps.SGD(learningRate)
+	}
 	d.coordinator, err = ps.StartCoordinator(ctx, ps.CoordinatorConfig{Node: d.node, Job: ps.Job{
-		Model: d.model, Optimizer: ps.SGD(1e-3), MaxShardBytes: d.maxShardBytes, MinServers: d.layout.servers,
+		Model: d.model, Optimizer: optimizer, MaxShardBytes: d.maxShardBytes, MinServers: d.layout.servers,
 		Replicas: ps.NoReplicas, // what a push and a move cost by themselves
 	}})
 	if err != nil {
@@ -130,6 +135,9 @@ func (d *deployment) start(ctx context.Context) error {
 	}
 	// The first operation waits until the layers are placed, and connects.
 	first := d.model.Layers[0]
+	if first.Sparse {
+		return d.worker.PullRows(ctx, first.Name, []int64{0}, make([]float32, first.RowElems()))
+	}
 	return d.worker.Pull(ctx, first.Name, make([]float32, first.Elems()))
 }
 

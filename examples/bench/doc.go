@@ -35,6 +35,13 @@
 //	migrate.freeze       how long the shard acknowledged nothing, as the product reports
 //	migrate.gap          the same as a worker sees it that pushes to the shard in a loop
 //	migrate.others       pushes per second to shards that do not move, of those before
+//	rows.OP.T.N.D.IDS    rows per second, as they were asked for: operation, transport,
+//	                     rows of the table, elements of a row, and whether ids are uniform
+//	                     or follow Zipf's law with exponent 1. One client, batches of 4096
+//	                     ids; Adagrad, but SGD for the table of 10,000 rows. The limit is a
+//	                     raw stream of the bytes that travel, each row of a batch once
+//	rows.memory.*        bytes for each row of a whole server process with 10 million of
+//	                     them, against weights and slots
 //
 // # Output
 //

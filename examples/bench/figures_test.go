@@ -238,3 +238,29 @@ func TestTwin(t *testing.T) {
 	require.Len(t, strings.Fields(out.String()), 2)
 	require.ErrorContains(t, runTwin(t.Context(), strings.NewReader("soon\n"), &out), "soon")
 }
+
+// TestZipf draws ids and compares how often with the law, and with how many are different.
+func TestZipf(t *testing.T) {
+	const n = 1000
+	counts := make([]float64, n)
+	all := 0.0
+	for _, ids := range batchesOf(zipf, n) {
+		require.Len(t, ids, batchIDs)
+		for _, id := range ids {
+			counts[id]++
+			all++
+		}
+	}
+	harmonic := 0.0
+	for k := range n {
+		harmonic += 1 / float64(k+1)
+	}
+	for k, count := range counts {
+		want := all / harmonic / float64(k+1)
+		require.InDelta(t, want, count, 6*math.Sqrt(want), "id %d", k)
+	}
+	even := batchesOf(uniform, n)
+	require.InDelta(t, n*(1-math.Exp(-float64(batchIDs)/n))/batchIDs, distinctShare(even), 0.001)
+	require.Equal(t, 0.5, distinctShare([][]int64{{1, 2, 1, 2}, {7, 8, 8, 7}}))
+	require.Equal(t, even, batchesOf(uniform, n), "every run has the same")
+}

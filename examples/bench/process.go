@@ -44,6 +44,7 @@ type (
 	usage struct {
 		Mallocs, Bytes uint64 // allocations, and their bytes
 		Resident       int64  // bytes of memory now, 0 where the system does not say
+		Processors     time.Duration
 	}
 	// askStream makes a server measure a raw stream to another for a time.
 	askStream struct {
@@ -218,7 +219,7 @@ func streamTo(ctx context.Context, m askStream) (float64, error) {
 func currentUsage() usage {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return usage{Mallocs: m.Mallocs, Bytes: m.TotalAlloc, Resident: residentBytes()}
+	return usage{Mallocs: m.Mallocs, Bytes: m.TotalAlloc, Resident: residentBytes(), Processors: processorTime()}
 }
 
 // residentBytes is the resident set of this process, 0 if the system does not tell.

@@ -76,7 +76,7 @@ func newReport(o options, out io.Writer) (*report, error) {
 	return r, nil
 }
 
-const layoutOfLine = "%-26s %8s %10s %-9s %9s %6s  %-12s %-21s %s\n"
+const layoutOfLine = "%-28s %8s %10s %-9s %9s %6s  %-12s %-21s %s\n"
 
 // add writes a row, unless it was not asked for.
 func (r *report) add(w row) error {

@@ -31,7 +31,7 @@ func allFamilies() []family {
 		families = append(families, family{[]string{"limit.unix", "limit.rtt.unix.p50", "limit.rtt.unix.p99"}, over(transportUnix, (*bench).measureRaw)})
 		families = append(families, socketFamilies(transportUnix)...)
 	}
-	return append(families,
+	families = append(families,
 		family{[]string{"push.local"}, over(opPush, (*bench).measureLocal)},
 		family{[]string{"pull.local"}, over(opPull, (*bench).measureLocal)},
 		family{optimizerNames(), (*bench).measureOptimizers},
@@ -39,6 +39,8 @@ func allFamilies() []family {
 		family{codecNames(), (*bench).measureCodecs},
 		family{migrationNames(), (*bench).measureMigrations},
 	)
+	families = append(families, tableFamilies()...)
+	return append(families, memoryFamilies()...)
 }
 
 // over binds the argument of a measurement.
@@ -140,6 +142,10 @@ func targets() []targetRow {
 		{"migrate.freeze.p99", nil, target{valueAtMost, 5}},
 		{"migrate.gap.p99", nil, target{valueAtMost, 5}},
 		{"migrate.others", nil, target{ratioAtLeast, 0.9}},
+		{"rows.pull.unix.1M.16.zipf", nil, target{valueAtLeast, 10e6}},
+		{"rows.push.unix.1M.16.zipf", nil, target{valueAtLeast, 6e6}},
+		{"rows.*.tcp.10k.16.uniform", nil, target{valueAtLeast, 35e6}},
+		{"rows.memory.*", nil, target{ratioAtMost, 1.5}},
 		{"allocs.*.bytes", []int64{mib}, target{ratioAtMost, 0.01}},
 		{"allocs.resident", nil, target{ratioAtMost, 1.3}},
 	}
