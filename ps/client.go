@@ -90,6 +90,7 @@ type Client struct {
 	job         Job
 	layers      map[string]int
 	shards      [][]shard.Shard // by layer, in order of their ranges
+	hashes      [][]uint64      // by layer: of a table, the lowest hash of each shard
 	routes      *routes
 	paths       []lanes      // by shard
 	sequences   []*sequencer // by shard
@@ -164,6 +165,12 @@ func (c *Client) start(ctx context.Context) error {
 	for _, s := range all {
 		c.shards[s.Range.Layer] = append(c.shards[s.Range.Layer], s)
 		c.sequences = append(c.sequences, newSequencer())
+	}
+	c.hashes = make([][]uint64, len(c.shards))
+	for i, l := range job.Model.Layers {
+		if l.Sparse {
+			c.hashes[i] = lowestHashes(l, c.shards[i])
+		}
 	}
 	c.routes = newRoutes(n, c.coordinator, len(all))
 	c.paths = make([]lanes, len(all))

@@ -3,12 +3,7 @@ package ps
 import (
 	"context"
 	"fmt"
-	"math/bits"
-	"slices"
-
-	"github.com/elasticps/elasticps/internal/kernel"
 	"github.com/elasticps/elasticps/internal/wire"
-	"github.com/elasticps/elasticps/shard"
 )
 
 // MaxRows is the largest number of ids of one PushRows or PullRows, and MaxRowsBytes of
@@ -43,15 +38,13 @@ func (c *Client) PullRows(ctx context.Context, table string, ids []int64, dst []
 	if err := c.fresh(ctx, table); err != nil {
 		return err
 	}
-	g := c.rowsOf(i, ids)
+	g := c.groups.get()
 	defer c.groups.put(g)
-	g.values = slices.Grow(g.values[:0], len(g.ids)*g.dim)[:len(g.ids)*g.dim]
-	if err := c.sendRows(ctx, op, wire.PullRows, g); err != nil {
+	g.gather(ids, c.job.Model.Layers[i].RowElems(), c.hashes[i])
+	if err := c.sendRows(ctx, op, wire.PullRows, i, g); err != nil {
 		return err
 	}
-	for i, u := range g.of {
-		copy(dst[i*g.dim:(i+1)*g.dim], g.values[int(g.at[u])*g.dim:])
-	}
+	g.spread(dst)
 	return nil
 }
 
@@ -73,10 +66,11 @@ func (c *Client) PushRows(ctx context.Context, table string, ids []int64, grads 
 		return err
 	}
 	defer op.release()
-	g := c.rowsOf(i, ids)
+	g := c.groups.get()
 	defer c.groups.put(g)
+	g.gather(ids, c.job.Model.Layers[i].RowElems(), c.hashes[i])
 	g.sum(grads)
-	return c.sendRows(ctx, op, wire.PushRows, g)
+	return c.sendRows(ctx, op, wire.PushRows, i, g)
 }
 
 func (c *Client) checkRows(kind wire.Kind, table string, ids []int64, values []float32) (int, error) {
@@ -95,133 +89,15 @@ func (c *Client) checkRows(kind wire.Kind, table string, ids []int64, values []f
 }
 
 // sendRows sends the rows of a group, each shard's in frames of as many as fit.
-func (c *Client) sendRows(ctx context.Context, op *operation, kind wire.Kind, g *rowGroup) error {
+func (c *Client) sendRows(ctx context.Context, op *operation, kind wire.Kind, layer int, g *rowGroup) error {
 	perFrame := wire.MaxPayload / (8 + 4*g.dim)
-	shards := c.shards[g.layer]
-	begin := 0
-	for s, end := range g.ends {
+	for s, of := range c.shards[layer] {
+		begin, end := g.begins[s], g.ends[s]
 		for begin < end && op.failed == nil {
 			next := min(begin+perFrame, end)
-			op.add(ctx, c.newCall(kind, shards[s], 0, g.ids[begin:next], g.values[begin*g.dim:next*g.dim]))
+			op.add(ctx, c.newCall(kind, of, 0, g.ids[begin:next], g.values[begin*g.dim:next*g.dim]))
 			begin = next
 		}
 	}
 	return op.finish(ctx)
-}
-
-// rowGroup is the rows of one operation, each id once, grouped by shard. It is reused.
-type rowGroup struct {
-	layer, dim int
-
-	ids    []int64 // by shard, within a shard in the order of their first appearance
-	ends   []int   // by shard: where its ids end
-	values []float32
-
-	of     []uint32 // of each id asked for: which of the different ids it is, in the order of appearance
-	at     []uint32 // of each different id: its place in ids
-	unique []int64  // the different ids
-	owner  []uint32 // of each: its shard among those of the layer
-	index  []uint32 // hash table of unique, plus one
-}
-
-// rowsOf groups ids of a table by shard.
-func (c *Client) rowsOf(layer int, ids []int64) *rowGroup {
-	g := c.groups.get()
-	l := c.job.Model.Layers[layer]
-	g.layer, g.dim = layer, l.RowElems()
-	g.room(len(ids), len(c.shards[layer]))
-	shards, rows, n := c.shards[layer], int64(l.Rows()), int64(len(c.shards[layer]))
-	mask := uint64(len(g.index) - 1)
-	for _, id := range ids {
-		h := shard.Hash(id)
-		slot := h & mask
-		for g.index[slot] != 0 && g.unique[g.index[slot]-1] != id {
-			slot = (slot + 1) & mask
-		}
-		if g.index[slot] == 0 {
-			s := shard.Bucket(h, n) // about: shards are of nearly equal length
-			element := shard.Bucket(h, rows) * int64(g.dim)
-			for element < shards[s].Range.Begin {
-				s--
-			}
-			for element >= shards[s].Range.End {
-				s++
-			}
-			g.unique, g.owner = append(g.unique, id), append(g.owner, uint32(s))
-			g.index[slot] = uint32(len(g.unique))
-			g.ends[s]++
-		}
-		g.of = append(g.of, g.index[slot]-1)
-	}
-	g.place()
-	return g
-}
-
-// room makes room for n ids of a table with so many shards.
-func (g *rowGroup) room(n, shards int) {
-	size := 1 << bits.Len(uint(2*n-1))
-	g.index = slices.Grow(g.index[:0], size)[:size]
-	clear(g.index)
-	g.ends = slices.Grow(g.ends[:0], shards)[:shards]
-	clear(g.ends)
-	g.of, g.unique, g.owner = slices.Grow(g.of[:0], n), slices.Grow(g.unique[:0], n), slices.Grow(g.owner[:0], n)
-}
-
-// place puts the different ids into the order of their shards.
-func (g *rowGroup) place() {
-	total := 0
-	for s, n := range g.ends {
-		g.ends[s] = total
-		total += n
-	}
-	g.ids, g.at = slices.Grow(g.ids[:0], total)[:total], slices.Grow(g.at[:0], total)[:total]
-	for u, id := range g.unique {
-		p := &g.ends[g.owner[u]] // grows from the shard's begin to its end
-		g.ids[*p], g.at[u] = id, uint32(*p)
-		*p++
-	}
-}
-
-// sum fills the values with gradients: those of equal ids are added.
-func (g *rowGroup) sum(grads []float32) {
-	n, seen := len(g.ids)*g.dim, uint32(0)
-	g.values = slices.Grow(g.values[:0], n)[:n]
-	for i, u := range g.of {
-		grad := grads[i*g.dim : (i+1)*g.dim]
-		dst := g.values[int(g.at[u])*g.dim:][:g.dim]
-		if u == seen {
-			copy(dst, grad)
-			seen++
-		} else {
-			kernel.Add(dst, grad)
-		}
-	}
-}
-
-// bytes is the memory that a group holds.
-func (g *rowGroup) bytes() int {
-	return 8*(cap(g.ids)+cap(g.unique)+cap(g.ends)) + 4*(cap(g.values)+cap(g.of)+cap(g.at)+cap(g.owner)+cap(g.index))
-}
-
-// rowGroups is a bounded list of groups for reuse.
-type rowGroups chan *rowGroup
-
-func (f rowGroups) get() *rowGroup {
-	select {
-	case g := <-f:
-		return g
-	default:
-		return new(rowGroup)
-	}
-}
-
-// put gives a group back; a large one is left to the garbage collector.
-func (f rowGroups) put(g *rowGroup) {
-	if g.bytes() > keptRowsBytes {
-		return
-	}
-	select {
-	case f <- g:
-	default:
-	}
 }

@@ -19,6 +19,15 @@ func Bucket(hash uint64, n int64) int64 {
 	return int64(hi)
 }
 
+// LowestHash is the least hash that falls into bucket number i of n, i being below n.
+func LowestHash(i, n int64) uint64 {
+	q, r := bits.Div64(uint64(i), 0, uint64(n))
+	if r > 0 {
+		q++
+	}
+	return q
+}
+
 // RowElement is the element of a sparse layer at which the bucket of a row begins: the row
 // belongs to the shard and to the block that have it.
 func (l Layer) RowElement(id int64) int64 {
