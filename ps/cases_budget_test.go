@@ -46,6 +46,37 @@ func TestBudgetNoAllocations(t *testing.T) {
 	}
 }
 
+// Nor for rows, also if ids are equal: of one frame, of several frames or shards, and in sixteen
+// bits.
+func TestBudgetNoAllocationsOfRows(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector allocates")
+	}
+	for _, network := range []string{"local", "unix", "tcp"} {
+		t.Run(network, func(t *testing.T) {
+			settled(t)
+			short := zeroTable("float16", 10_000, 16)
+			short.Wire = shard.Float16
+			job := sgdJob(zeroTable("wide", 16, 256), zeroTable("adam", 10_000, 3), short)
+			job.Optimizers = map[string]ps.Optimizer{"adam": ps.Adam(0.1)}
+			c := newCluster(t, job, append(where(network), quiet)...)
+			c.serverOver("s1", network)
+			w := c.quietWorker("w")
+			for _, n := range []int{1, 600} {
+				ids := make([]int64, n)
+				for i := range ids {
+					ids[i] = int64(i % 550)
+				}
+				for _, l := range job.Model.Layers {
+					x, what := make([]float32, n*l.RowElems()), fmt.Sprint(n, " rows of ", l.Name)
+					requireNoAllocations(t, "push of "+what, func() error { return w.PushRows(c.ctx, l.Name, ids, x) })
+					requireNoAllocations(t, "pull of "+what, func() error { return w.PullRows(c.ctx, l.Name, ids, x) })
+				}
+			}
+		})
+	}
+}
+
 // where are the options of a cluster whose server is reached that way.
 func where(network string) []option {
 	if network == "local" {

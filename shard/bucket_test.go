@@ -36,3 +36,19 @@ func TestBucketBounds(t *testing.T) {
 		require.Equal(t, n-1, shard.Bucket(math.MaxUint64, n))
 	}
 }
+
+// TestLowestHash finds the border of each bucket.
+func TestLowestHash(t *testing.T) {
+	for _, n := range []int64{1, 2, 3, 7, 1000, 1<<40 + 1, math.MaxInt64} {
+		for _, i := range []int64{0, 1, n / 3, n / 2, n - 1} {
+			i = min(i, n-1)
+			h := shard.LowestHash(i, n)
+			require.Equal(t, i, shard.Bucket(h, n), "%d of %d", i, n)
+			if i > 0 {
+				require.Equal(t, i-1, shard.Bucket(h-1, n), "%d of %d", i, n)
+			} else {
+				require.Zero(t, h)
+			}
+		}
+	}
+}

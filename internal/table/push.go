@@ -1,6 +1,10 @@
 package table
 
-import "github.com/elasticps/elasticps/internal/kernel"
+import (
+	"math/bits"
+
+	"github.com/elasticps/elasticps/internal/kernel"
+)
 
 // Result counts what a push did with its ids.
 type Result struct {
@@ -19,11 +23,13 @@ func (t *Table) Push(ids []int64, grads []float32, now uint32) Result {
 	var result Result
 	var places [group]place
 	t.missing = t.missing[:0]
+	clear(t.seen)
 	for from := 0; from < len(ids); from += group {
 		part := ids[from:min(from+group, len(ids))]
 		t.locate(part, &places)
 		for i := range part {
 			p := &places[i]
+			t.seen[p.block/64] |= 1 << (p.block % 64)
 			if p.row < 0 {
 				t.missing = append(t.missing, int32(from+i))
 				continue
@@ -36,6 +42,15 @@ func (t *Table) Push(ids []int64, grads []float32, now uint32) Result {
 		t.pushMissing(ids, grads, now, &result)
 	}
 	return result
+}
+
+// Changed calls visit with every block that the last [Table.Push] may have changed.
+func (t *Table) Changed(visit func(block int)) {
+	for i, word := range t.seen {
+		for ; word != 0; word &= word - 1 {
+			visit(64*i + bits.TrailingZeros64(word))
+		}
+	}
 }
 
 func (t *Table) gradient(grads []float32, i int) []float32 {
