@@ -173,6 +173,42 @@ func TestBudgetServerMemory(t *testing.T) {
 	}
 }
 
+// TestT20BytesPerRow: a server process with a million rows takes no more than twice what their
+// weights and slots take, whatever it needs besides.
+func TestT20BytesPerRow(t *testing.T) {
+	if underRace {
+		t.Skip("the race detector takes memory of its own")
+	}
+	const rows, dim, batch = 1_000_000, 16, 50_000
+	for _, o := range []struct {
+		opt   ps.Optimizer
+		slots int // bytes
+	}{{ps.SGD(1), 0}, {ps.Adagrad(1), 64}, {ps.AdagradRow(1), 4}, {ps.Adam(1), 128}, {ps.FTRL(1, 0, 0), 128}} {
+		t.Run(o.opt.Kind.String(), func(t *testing.T) {
+			settled(t)
+			job := ps.Job{Optimizer: o.opt, Replicas: ps.NoReplicas, Model: shard.Model{Layers: []shard.Layer{zeroTable("t", rows, dim)}}}
+			c := newCluster(t, job, patient)
+			p := c.process("server", "s1")
+			c.placed()
+			w := c.worker("w")
+			ids, grads := make([]int64, batch), vector(batch*dim, 1)
+			for first := 0; first < rows; first += batch {
+				for i := range ids {
+					ids[i] = int64(shard.Hash(int64(first + i)))
+				}
+				require.NoError(t, w.PushRows(c.ctx, "t", ids, grads))
+			}
+			require.EqualValues(t, rows, c.rows())
+			got, payload := float64(residentBytes(t, p))/rows, float64(4*dim+o.slots)
+			t.Logf("%.1f bytes for each row of %.0f", got, payload)
+			require.Less(t, got, 2*payload)
+		})
+		if testing.Short() {
+			break
+		}
+	}
+}
+
 // residentBytes is the memory of a process that is in use now.
 func residentBytes(t *testing.T, p *process) int64 {
 	t.Helper()

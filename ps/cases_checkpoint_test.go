@@ -464,7 +464,7 @@ func (s *slowStorage) Put(ctx context.Context, name string, size int64, write fu
 	return s.Storage.Put(ctx, name, size, write)
 }
 
-// TestT20MemoryIsFlat saves and restores a hundred times.
+// TestT20MemoryIsFlat saves and restores layers and a table a hundred times.
 func TestT20MemoryIsFlat(t *testing.T) {
 	cycles := 100
 	if underRace || testing.Short() {
@@ -472,6 +472,7 @@ func TestT20MemoryIsFlat(t *testing.T) {
 	}
 	folder := checkpoint.Folder(t.TempDir())
 	job := layersJob(ps.NoReplicas, 4, 64<<10)
+	job.Model.Layers = append(job.Model.Layers, zeroTable("rows", 10_000, 16))
 	node, err := actor.Start(t.Context(), actor.Config{})
 	require.NoError(t, err)
 	defer node.Close()
@@ -505,6 +506,13 @@ func cycle(t *testing.T, node *actor.Node, job ps.Job, folder checkpoint.Folder,
 	got := make([]float32, 64<<10)
 	require.NoError(t, w.PushPull(ctx, "l0", vector(64<<10, -1), got))
 	require.Equal(t, float32(i+1), got[0])
+	ids, rows := make([]int64, 10_000), make([]float32, 160_000)
+	for k := range ids {
+		ids[k] = int64(k)
+	}
+	require.NoError(t, w.PushRows(ctx, "rows", ids, vector(len(rows), -1)))
+	require.NoError(t, w.PullRows(ctx, "rows", ids, rows))
+	require.Equal(t, vector(len(rows), float32(i+1)), rows)
 	admin, err := ps.NewAdmin(node, coord.Ref())
 	require.NoError(t, err)
 	r, err := admin.Checkpoint(ctx, true)

@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"fmt"
+
 	"github.com/elasticps/elasticps/internal/wire"
 )
 
