@@ -42,6 +42,9 @@
 //	                     raw stream of the bytes that travel, each row of a batch once
 //	rows.memory.*        bytes for each row of a whole server process with 10 million of
 //	                     them, against weights and slots
+//	redis.*              with -redis ADDRESS: values of 64 bytes of a Redis server, which
+//	                     are read and set in batches of 4096, the next ones sent before
+//	                     the answer has come
 //
 // # Output
 //

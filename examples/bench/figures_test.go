@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"math"
 	"net"
 	"slices"
@@ -263,4 +265,51 @@ func TestZipf(t *testing.T) {
 	require.InDelta(t, n*(1-math.Exp(-float64(batchIDs)/n))/batchIDs, distinctShare(even), 0.001)
 	require.Equal(t, 0.5, distinctShare([][]int64{{1, 2, 1, 2}, {7, 8, 8, 7}}))
 	require.Equal(t, even, batchesOf(uniform, n), "every run has the same")
+}
+
+// TestRedis talks to a server that reads commands and answers them, then wrongly.
+func TestRedis(t *testing.T) {
+	get := redisOp{"hmget", true, false}
+	require.Equal(t, "*4\r\n$5\r\nHMGET\r\n$15\r\nelasticps-bench\r\n$8\r\n\x01\x00\x00\x00\x00\x00\x00\x00\r\n$8\r\n\x02\x00\x00\x00\x00\x00\x00\x00\r\n",
+		string(get.command([]int64{1, 2}, nil)))
+	require.Equal(t, "*3\r\n$4\r\nMSET\r\n$8\r\n\x01\x00\x00\x00\x00\x00\x00\x00\r\n$1\r\nx\r\n",
+		string(redisOp{"mset", false, true}.command([]int64{1}, []byte("x"))))
+	command, answer := get.command([]int64{1, 2}, nil), get.answer(2)
+	require.Equal(t, 4+2*(5+redisBytes+2), len(answer))
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	const rounds = 100
+	served := make(chan error, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			served <- err
+			return
+		}
+		defer conn.Close()
+		got := make([]byte, len(command))
+		for i := 0; ; i++ {
+			if _, err := io.ReadFull(conn, got); err != nil {
+				served <- nil
+				return
+			}
+			reply := slices.Clone(answer)
+			if i >= rounds {
+				reply[0] = '-'
+			}
+			if _, err := conn.Write(reply); err != nil || !bytes.Equal(got, command) {
+				served <- fmt.Errorf("%q: %w", got, err)
+				return
+			}
+		}
+	}()
+	c, err := dialRedis(t.Context(), l.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, c.exchange(t.Context(), slices.Repeat([][]byte{command}, rounds), answer))
+	require.ErrorContains(t, c.exchange(t.Context(), [][]byte{command}, answer), `instead of "*2\r\n`)
+	require.NoError(t, <-served)
+	b := &bench{options: options{only: []string{"redis.mget"}}}
+	require.ErrorIs(t, b.measureRedis(t.Context()), errUsage)
 }

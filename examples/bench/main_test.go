@@ -141,11 +141,11 @@ func TestInterrupted(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	for want, args := range map[string][]string{
-		"flag provided but not defined: -foo; the flags are -json FILE, -only NAME and -quick": {"-foo"},
-		`"foo" is not a flag; the flags are -json FILE, -only NAME and -quick`:                 {"foo"},
-		`-only "nothing" is the beginning of no row; the rows are limit.copy, `:                {"-only", "nothing"},
-		`-only "" is the beginning of no row`:                                                  {"-only", "push.tcp,"},
-		`-json is "-", want a file`:                                                            {"-json", "-"},
+		"flag provided but not defined: -foo; the flags are -json FILE, -only NAME, -quick and -redis ADDRESS": {"-foo"},
+		`"foo" is not a flag; the flags are -json FILE, -only NAME, -quick and -redis ADDRESS`:                 {"foo"},
+		`-only "nothing" is the beginning of no row; the rows are limit.copy, `:                                {"-only", "nothing"},
+		`-only "" is the beginning of no row`:                                                                  {"-only", "push.tcp,"},
+		`-json is "-", want a file`:                                                                            {"-json", "-"},
 	} {
 		var out bytes.Buffer
 		err := run(t.Context(), args, &out, &out)

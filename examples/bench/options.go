@@ -25,6 +25,7 @@ type options struct {
 	json  string
 	only  []string
 	quick bool
+	redis string
 }
 
 // parseOptions reads the flags. The errors wrap errUsage, or flag.ErrHelp.
@@ -36,6 +37,7 @@ func parseOptions(args []string, families []family, stderr io.Writer) (options, 
 	fs.StringVar(&o.json, "json", "", "write the rows to this file as well, one JSON object per line")
 	fs.StringVar(&only, "only", "", "measure only rows whose names begin with this, or with one of several separated by commas")
 	fs.BoolVar(&o.quick, "quick", false, "fewer and shorter probes, no shard of 1 GiB; within a minute")
+	fs.StringVar(&o.redis, "redis", "", "measure this Redis server too: host:port or the path of its unix socket; its database is emptied")
 	err := fs.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		fs.SetOutput(stderr)
@@ -45,10 +47,10 @@ func parseOptions(args []string, families []family, stderr io.Writer) (options, 
 		return o, err
 	}
 	if err != nil {
-		return o, fmt.Errorf("%w: %w; the flags are -json FILE, -only NAME and -quick", errUsage, err)
+		return o, fmt.Errorf("%w: %w; the flags are -json FILE, -only NAME, -quick and -redis ADDRESS", errUsage, err)
 	}
 	if fs.NArg() > 0 {
-		return o, fmt.Errorf("%w: %q is not a flag; the flags are -json FILE, -only NAME and -quick", errUsage, fs.Arg(0))
+		return o, fmt.Errorf("%w: %q is not a flag; the flags are -json FILE, -only NAME, -quick and -redis ADDRESS", errUsage, fs.Arg(0))
 	}
 	if o.json == "-" {
 		return o, fmt.Errorf("%w: -json is \"-\", want a file", errUsage)

@@ -40,6 +40,7 @@ func allFamilies() []family {
 		family{migrationNames(), (*bench).measureMigrations},
 	)
 	families = append(families, tableFamilies()...)
+	families = append(families, family{redisNames(), (*bench).measureRedis})
 	return append(families, memoryFamilies()...)
 }
 
