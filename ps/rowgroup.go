@@ -75,7 +75,9 @@ func (g *rowGroup) dedupe(ids []int64) {
 
 // room makes room for n ids of a table with so many shards.
 func (g *rowGroup) room(n, shards int) {
-	g.index = slices.Grow(g.index[:0], 1<<bits.Len(uint(2*n-1)))[:1<<bits.Len(uint(2*n-1))]
+	// At most a quarter full: what costs is to guess wrong whether a slot is taken.
+	slots := 1 << bits.Len(uint(4*n-1))
+	g.index = slices.Grow(g.index[:0], slots)[:slots]
 	clear(g.index)
 	g.begins, g.ends = slices.Grow(g.begins[:0], shards)[:shards], slices.Grow(g.ends[:0], shards)[:shards]
 	clear(g.ends)
