@@ -40,6 +40,11 @@ type ClientConfig struct {
 	// 16 KiB, which are spread by shard; smaller ones have a connection of their own.
 	// Zero: one for every four processors, at least 1 and at most 4. At most 64.
 	Streams int
+	// Prefetch is how many ranges of a dataset a worker has besides those that
+	// Worker.NextRange has returned, so that the next one is there when it is wanted.
+	// They go to others when the worker is gone, but not before: with fewer ranges than a
+	// few per worker, have none. Zero: 1. NoPrefetch: none. At most MaxPrefetch.
+	Prefetch int
 	// Logger gets what an operator should know. Zero: nothing is logged.
 	Logger *slog.Logger
 }
@@ -61,14 +66,27 @@ func (c ClientConfig) validate() error {
 	if c.Streams < 0 || c.Streams > maxStreams {
 		errs = append(errs, fmt.Errorf("ps: Streams %d, must be in [0, %d]", c.Streams, maxStreams))
 	}
+	if c.Prefetch < NoPrefetch || c.Prefetch > MaxPrefetch {
+		errs = append(errs, fmt.Errorf("ps: Prefetch %d, must be in [%d, %d]", c.Prefetch, NoPrefetch, MaxPrefetch))
+	}
 	return errors.Join(append(errs, checkStandbys(c.Standbys))...)
 }
 
-const maxStreams = 64
+const (
+	// NoPrefetch as ClientConfig.Prefetch means that a range is asked for when it is wanted.
+	NoPrefetch = -1
+	// MaxPrefetch is the largest ClientConfig.Prefetch.
+	MaxPrefetch = 16
+
+	maxStreams = 64
+)
 
 func (c ClientConfig) withDefaults() ClientConfig {
 	if c.Streams == 0 {
 		c.Streams = min(max(runtime.GOMAXPROCS(0)/4, 1), 4)
+	}
+	if c.Prefetch == 0 {
+		c.Prefetch = 1
 	}
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
@@ -93,6 +111,7 @@ type Client struct {
 	routes      *routes
 	paths       []lanes      // by shard
 	sequences   []*sequencer // by shard
+	sources     []*source    // by dataset
 	ref         actor.Ref
 	nonce       string
 	observer    bool
@@ -161,6 +180,9 @@ func (c *Client) start(ctx context.Context) error {
 		c.shards[s.Range.Layer] = append(c.shards[s.Range.Layer], s)
 		c.sequences = append(c.sequences, newSequencer())
 	}
+	for i, d := range job.Datasets {
+		c.sources = append(c.sources, &source{index: i, data: d, has: map[int64]bool{}})
+	}
 	c.routes = newRoutes(n, c.coordinator, len(all))
 	c.paths = make([]lanes, len(all))
 	name := "ps/worker/" + processName(c.cfg.Name) + "/" + c.nonce
@@ -181,7 +203,7 @@ func (c *Client) start(ctx context.Context) error {
 func (c *Client) join(ctx context.Context) (joinReply, actor.Ref, error) {
 	return requestFrom[joinReply](ctx, c.cfg.Node, c.coordinator, joinRequest{
 		Worker: c.ref, Name: c.cfg.Name, Nonce: c.nonce, Observer: c.observer,
-		Incarnation: c.incarnation.Load(), Clock: c.clock.Load(),
+		Incarnation: c.incarnation.Load(), Clock: c.clock.Load(), Has: c.unfinished(),
 	}, nil)
 }
 
