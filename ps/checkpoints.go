@@ -32,8 +32,9 @@ type CheckpointConfig struct {
 	Timeout time.Duration
 	// Restore names the checkpoint that the shards of a new job are filled from:
 	// RestoreLatest, or one by its name. It is read as a whole first. A job that the
-	// coordination store knows goes on as it is. Datasets of the same name, Records,
-	// RangeRecords and order go on where they were when the checkpoint was taken. Zero: none.
+	// coordination store knows goes on as it is. Datasets go on where they were when the
+	// checkpoint was taken; of those that it has, Epochs and EpochBarrier alone may differ.
+	// Zero: none.
 	Restore string
 }
 

@@ -45,8 +45,9 @@ type DatasetStatus struct {
 	Epoch int // of the range that is handed out next, or the last one
 	// Ranges is how many there are over all epochs; Finished of them are.
 	Ranges, Finished int64
-	// Outstanding is how many ranges workers have; Returned how many have come back
-	// from workers that are gone, and are handed out next.
+	// Outstanding is how many ranges workers have, or may have that have not come back
+	// to this coordinator yet; Returned how many have come back from workers that are
+	// gone, and are handed out next.
 	Outstanding, Returned int
 }
 

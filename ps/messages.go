@@ -200,7 +200,7 @@ type tickReply struct{ Clock uint32 }
 type takeRequest struct {
 	Incarnation uint64
 	Dataset     int
-	Has         []int64 // positions that it has not finished, at most maxTaken
+	Has         []int64 // positions that it does not know to be finished
 	Want        int
 }
 
