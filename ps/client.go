@@ -117,6 +117,7 @@ type Client struct {
 	observer    bool
 	incarnation atomic.Uint64
 	clock       atomic.Uint32
+	joins       atomic.Uint64 // that were begun, and that were answered
 	calls       sync.Pool
 	operations  sync.Pool
 	deadlines   deadlines
@@ -199,8 +200,12 @@ func (c *Client) start(ctx context.Context) error {
 	return c.routes.refresh(ctx)
 }
 
-// join makes the client a member. It returns which coordinator knows that now.
+// join makes the client a member. It returns which coordinator knows that now. A range
+// that is given to the client meanwhile, perhaps by an earlier coordinator, is not taken:
+// the one that it comes back to would not know of it.
 func (c *Client) join(ctx context.Context) (joinReply, actor.Ref, error) {
+	c.joins.Add(1)
+	defer c.joins.Add(1)
 	return requestFrom[joinReply](ctx, c.cfg.Node, c.coordinator, joinRequest{
 		Worker: c.ref, Name: c.cfg.Name, Nonce: c.nonce, Observer: c.observer,
 		Incarnation: c.incarnation.Load(), Clock: c.clock.Load(), Has: c.unfinished(),

@@ -73,7 +73,7 @@ func (w *Worker) NextRange(ctx context.Context, dataset string) (RecordRange, er
 		s.mu.Unlock()
 		select {
 		case <-a.ended:
-			if a.err != nil && !errors.Is(a.err, context.DeadlineExceeded) {
+			if a.err != nil && !askAgain(a.err) {
 				return RecordRange{}, fmt.Errorf("ps: worker %q: next range of dataset %q: %w", w.cfg.Name, dataset, a.err)
 			}
 		case <-ctx.Done():
@@ -90,6 +90,7 @@ func (w *Worker) fetch(s *source) *asking {
 	}
 	a := &asking{ended: make(chan struct{})}
 	s.asking = a
+	joins := w.joins.Load()
 	m := takeRequest{
 		Incarnation: w.incarnation.Load(), Dataset: s.index, Has: slices.Sorted(maps.Keys(s.has)),
 		Want: max(1, w.cfg.Prefetch-len(s.ready)),
@@ -103,7 +104,11 @@ func (w *Worker) fetch(s *source) *asking {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if err == nil {
+		switch {
+		case err != nil:
+		case joins != w.joins.Load(): // asked again, the coordinator gives them again
+			err = errReturning
+		default:
 			err = s.add(r.Positions)
 		}
 		a.err, s.asking = err, nil
