@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/ps/checkpoint"
+	"github.com/elasticps/elasticps/shard/store/boltstore"
 )
 
 // Record ranges that are handed out to workers which come and go.
@@ -446,29 +448,39 @@ func TestT6DatasetUnevenFinish(t *testing.T) {
 }
 
 // BenchmarkRanges is the rate at which workers take and finish ranges, one after the other
-// each, with a store in memory: what the coordinator and the round trips take.
+// each: what the round trips and the store take.
 func BenchmarkRanges(b *testing.B) {
-	for _, workers := range []int{1, 8} {
-		b.Run(fmt.Sprintf("%d workers", workers), func(b *testing.B) {
-			c := newCluster(b, dataJob(ps.Consistency{}, ps.Dataset{Name: "d", Records: 1 << 40, RangeRecords: 1}))
-			var all []*ps.Worker
-			for i := range workers {
-				all = append(all, c.worker(fmt.Sprintf("w%d", i)))
-			}
-			b.ResetTimer()
-			parallel(b, workers, func(i int) error {
-				for range b.N/workers + 1 {
-					r, err := all[i].NextRange(c.ctx, "d")
-					if err != nil {
-						return err
-					}
-					if err := all[i].FinishRange(c.ctx, r); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ranges/s")
-		})
+	inFile := func(c *cluster) {
+		s, err := boltstore.Open(boltstore.Config{Path: filepath.Join(b.TempDir(), "store.bolt")})
+		require.NoError(b, err)
+		c.t.Cleanup(func() { _ = s.Close() })
+		c.cfg.Store = s
 	}
+	for name, where := range map[string]option{"memory": func(*cluster) {}, "bolt": inFile} {
+		for _, workers := range []int{1, 8} {
+			b.Run(fmt.Sprintf("%s/%d workers", name, workers), func(b *testing.B) { benchmarkRanges(b, workers, where) })
+		}
+	}
+}
+
+func benchmarkRanges(b *testing.B, workers int, where option) {
+	c := newCluster(b, dataJob(ps.Consistency{}, ps.Dataset{Name: "d", Records: 1 << 40, RangeRecords: 1}), where)
+	var all []*ps.Worker
+	for i := range workers {
+		all = append(all, c.worker(fmt.Sprintf("w%d", i)))
+	}
+	b.ResetTimer()
+	parallel(b, workers, func(i int) error {
+		for range b.N/workers + 1 {
+			r, err := all[i].NextRange(c.ctx, "d")
+			if err != nil {
+				return err
+			}
+			if err := all[i].FinishRange(c.ctx, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ranges/s")
 }

@@ -58,8 +58,8 @@ func (c *Coordinator) loadDatasets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, d := range c.cfg.Job.Datasets {
-		s := &servedDataset{dispatch: newDispatch(d), key: c.places.prefix + "dataset/" + processName(d.Name), waiting: map[finishRequest]finishing{}}
+	for i, d := range c.cfg.Job.Datasets {
+		s := &servedDataset{dispatch: newDispatch(d), key: fmt.Sprintf("%sdataset/%02d", c.places.prefix, i), waiting: map[finishRequest]finishing{}}
 		e, err := c.places.kv.Get(ctx, s.key)
 		switch {
 		case err == nil:
@@ -187,7 +187,7 @@ func (c *Coordinator) take(m takeRequest) (takeReply, error) {
 	if errors.Is(err, ErrNoRange) && !c.cfg.Job.clocked() {
 		err = fmt.Errorf("%w: %v", errWaiting, err) // nobody waits for its clock meanwhile
 	}
-	if s.reach() > s.limit {
+	if !s.saving && s.reach() > s.limit {
 		s.changes++
 		c.saveProgress(s)
 	}
