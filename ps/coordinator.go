@@ -136,7 +136,9 @@ type Coordinator struct {
 	limit   uint64                  // incarnations below are reserved in the store
 	placing bool
 	claims  map[shard.ID]shard.ServerID // shards created before their record was written
-	barrier chan<- uint32               // a checkpoint that waits for the end of a clock
+	barrier chan<- instant              // a checkpoint that waits for the end of a clock
+
+	datasets []*servedDataset
 
 	checks checkpoints
 
@@ -273,7 +275,10 @@ func (c *Coordinator) load(ctx context.Context) error {
 		return err
 	}
 	c.checks.began = c.started
-	var err error
+	err := c.loadDatasets(ctx)
+	if err != nil {
+		return err
+	}
 	c.next, c.limit, err = c.places.reserve(ctx)
 	c.term = c.next
 	return err
@@ -354,8 +359,10 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 		c.move(ctx.Request(), m)
 	case checkpointRequest:
 		c.checkpoint(ctx.Request(), m)
+	case takeRequest, finishRequest, progressSaved, progressDue:
+		c.receiveData(ctx, msg)
 	case barrierRequest:
-		c.barrier, c.clocks.cut = m.at, true
+		c.beginCut(m)
 	case barrierOver:
 		c.barrier, c.clocks.cut = nil, false
 		c.release(c.clocks.release())

@@ -8,7 +8,9 @@
 // shards (package shard); a shard is a row of blocks of [BlockElems] parameters. A
 // shard has one owner at a time, at an epoch that grows with each change. A push is
 // identified by the worker's incarnation, the shard and a sequence number. A follower is a
-// server that has a copy of a shard a few messages behind its owner.
+// server that has a copy of a shard a few messages behind its owner. A dataset is a number of
+// records, cut into ranges; its workers go through all of them once per epoch of the data,
+// which has nothing to do with the epoch of a shard.
 //
 // # Smallest use
 //
@@ -42,6 +44,20 @@
 // BSP all shards at the end of the same clock, which a worker that does not tick holds up. A
 // job whose store is new can be filled from one, on any number of servers. Package
 // ps/checkpoint reads and exports them.
+//
+// A job that has datasets ([Dataset]) hands ranges of their records to its workers
+// ([Worker.NextRange], [Worker.FinishRange]), in the terms of the field: dynamic data
+// sharding. A range belongs to one worker until that finishes it, leaves or dies; then
+// another one gets it. So each record is trained on in finished ranges exactly once per
+// epoch, and in part again where a worker has died; who wants to know which pushes of a
+// dead worker were applied makes a range the work of one clock under BSP. A range whose
+// FinishRange has returned is in the coordination store, and no coordinator hands it out
+// again; with a store in memory that ends with the coordinator's process. One that takes
+// over hands out what is free at once, and what the members before it may have when all
+// of them are back, or after 10 s. A checkpoint has the progress of the data: under BSP
+// that of the clock of the checkpoint, and pushes of the ranges that are finished in it and of
+// no others, if no range is longer than a clock. Otherwise all pushes of the ranges that
+// are finished in it, and perhaps some of others.
 //
 // The coordinator may be on any of several nodes ([StandBy]): a lease of the store elects
 // one, and another takes its place within LeaseTTL and about a second of its death. Pushes
@@ -102,7 +118,8 @@
 // confirmation, 1024 requests for a frozen shard; what is over is asked for again. With more
 // than one follower, those that were not promoted are filled anew after a failover. One call has
 // at most [MaxRows] ids. A block of a table is streamed, saved and copied whole: with far more
-// rows than Layer.Shape[0] says blocks, and what is held for them, grow in proportion.
+// rows than Layer.Shape[0] says blocks, and what is held for them, grow in proportion. A worker
+// has at most 64 ranges of a dataset that are not finished, all together 32,768.
 //
 // # References
 //

@@ -66,6 +66,9 @@ type Job struct {
 	// MinServers is how many servers must have joined before the layers are placed.
 	// Default 1.
 	MinServers int
+	// Datasets are what the workers train on, if they get it from the job
+	// (Worker.NextRange). At most MaxDatasets.
+	Datasets []Dataset `json:",omitempty"`
 }
 
 // NoReplicas as Job.Replicas means that each shard is on one server only: when that dies,
@@ -83,6 +86,10 @@ func (j Job) withDefaults() Job {
 	}
 	if j.Replicas == 0 {
 		j.Replicas = 1
+	}
+	j.Datasets = slices.Clone(j.Datasets)
+	for i, d := range j.Datasets {
+		j.Datasets[i] = d.withDefaults()
 	}
 	return j
 }
@@ -120,7 +127,7 @@ func (j Job) validate() error {
 	if j.MinServers < 0 {
 		errs = append(errs, fmt.Errorf("ps: MinServers %d, at least 0", j.MinServers))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, validateDatasets(j.Datasets))...)
 }
 
 // tableFaults reports what is wrong with tables. The rest of the job need not be valid.

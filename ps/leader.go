@@ -268,7 +268,7 @@ func (p *placement) vacant(ctx context.Context) error {
 // before that is still on its way finds another one than it expects.
 func (p *placement) takeOver(ctx context.Context) error {
 	var entries []store.Entry
-	for _, kind := range []string{"shard/", "server/", "member/"} {
+	for _, kind := range []string{"shard/", "server/", "member/", "dataset/"} {
 		some, err := p.kv.List(ctx, p.prefix+kind)
 		if err != nil {
 			return err
