@@ -45,8 +45,9 @@ func (c *Checkpoint) Export(ctx context.Context, to Storage, name string, dtype 
 		if _, err := w.Write(head); err != nil {
 			return err
 		}
+		into := new(room)
 		for _, l := range m.Model.Layers {
-			if err := c.exportLayer(ctx, w, l, dtype); err != nil {
+			if err := c.exportLayer(ctx, into, w, l, dtype); err != nil {
 				return err
 			}
 		}
@@ -55,12 +56,12 @@ func (c *Checkpoint) Export(ctx context.Context, to Storage, name string, dtype 
 }
 
 // exportLayer writes one layer.
-func (c *Checkpoint) exportLayer(ctx context.Context, w io.Writer, l shard.Layer, dtype shard.DType) error {
+func (c *Checkpoint) exportLayer(ctx context.Context, into *room, w io.Writer, l shard.Layer, dtype shard.DType) error {
 	values := make([]float32, min(exportElems, l.Elems()))
 	encoded := make([]byte, dtype.Size()*int64(len(values)))
 	for at := int64(0); at < l.Elems(); at += int64(len(values)) {
 		values = values[:min(int64(len(values)), l.Elems()-at)]
-		if err := c.ReadWeights(ctx, l.Name, at, values); err != nil {
+		if err := c.readWeights(ctx, into, l.Name, at, values); err != nil {
 			return err
 		}
 		out := wire.Bytes(values)
