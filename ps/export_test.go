@@ -1,12 +1,14 @@
 package ps
 
 import (
+	"bytes"
 	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -90,14 +92,22 @@ func followerEqual(t testing.TB, owner, f *replica, id shard.ServerID) bool {
 	}
 }
 
-// requireSame compares two copies whose locks are held.
+// requireSame compares two copies whose locks are held, in no time: while they are, the
+// follower does not answer its owner.
 func requireSame(t testing.TB, owner, f *replica) {
 	t.Helper()
 	require.Equal(t, owner.changes, f.changes)
 	require.Equal(t, owner.last, f.last)
-	require.Equal(t, owner.weights, f.weights)
-	require.Equal(t, owner.slots, f.slots)
-	require.Equal(t, owner.sum, f.sum)
+	sameBits := func(what string, want, got []float32) {
+		t.Helper()
+		require.True(t, bytes.Equal(wire.Bytes(want), wire.Bytes(got)), "%s of shard %d", what, owner.spec.ID)
+	}
+	sameBits("weights", owner.weights, f.weights)
+	sameBits("sum", owner.sum, f.sum)
+	require.Len(t, f.slots, len(owner.slots))
+	for i := range owner.slots {
+		sameBits("slots", owner.slots[i], f.slots[i])
+	}
 	require.Equal(t, owner.applied, f.applied)
 	require.Equal(t, owner.windows.Append(nil), f.windows.Append(nil))
 	for i, b := range owner.blocks {
@@ -179,4 +189,13 @@ func (s *Server) Peers() (n int) {
 		}
 	}
 	return n
+}
+
+// FailOver replaces a server that is known to be dead for what it had by these records.
+func (c *Coordinator) FailOver(id shard.ServerID, held ...shard.Record) {
+	records := map[shard.ID]shard.Record{}
+	for _, r := range held {
+		records[r.Assignment.Shard] = r
+	}
+	c.failover(id, true, records)
 }
