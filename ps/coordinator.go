@@ -163,6 +163,8 @@ type participant struct {
 	nonce    string
 	observer bool
 	load     WorkerLoad
+	heard    time.Time // when it has last reported
+	opinion  opinion
 	tick     *actor.Request // waiting
 }
 
@@ -337,9 +339,7 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 		c.leave(m.Incarnation)
 		ctx.Reply(done{})
 	case workerReport:
-		if p := c.members[m.Incarnation]; p != nil {
-			p.load = m.Load
-		}
+		c.hear(m)
 	case statusRequest:
 		ctx.Reply(c.status(m))
 	case drainRequest:
