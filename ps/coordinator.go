@@ -180,7 +180,8 @@ type serverState struct {
 // StartCoordinator starts the coordinator of a job. With a store that has seen the
 // job before, it takes over: ownership is read, and moves that were under way are
 // finished or undone. It fails with ErrConflict while a coordinator leads the job that
-// StandBy has started. The earlier one must have ended: an operator sees to that, or
+// StandBy has started, and ends with ErrDeposed when one begins to lead: the two ways must
+// not be mixed for a job. The earlier one must have ended: an operator sees to that, or
 // StandBy does.
 func StartCoordinator(ctx context.Context, cfg CoordinatorConfig) (*Coordinator, error) {
 	cfg = cfg.withDefaults()
@@ -215,6 +216,9 @@ func startCoordinator(ctx context.Context, cfg CoordinatorConfig, l *leadership)
 		return nil, fmt.Errorf("ps: start coordinator of job %q: %w", cfg.Job.Name, err)
 	}
 	c.resumeMoves()
+	if l == nil && cfg.Store != nil {
+		c.running.Go(c.yield)
+	}
 	return c, nil
 }
 
