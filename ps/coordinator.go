@@ -119,6 +119,9 @@ type Coordinator struct {
 	ctx     context.Context
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
+	closing sync.Once
+	// closeErr is what Close returns.
+	closeErr error
 	// leadership is nil for a coordinator that was not elected.
 	leadership *leadership
 	term       uint64        // the first incarnation that it has reserved
@@ -287,8 +290,14 @@ func (c *Coordinator) load(ctx context.Context) error {
 func (c *Coordinator) Ref() actor.Ref { return c.ref }
 
 // Close stops the coordinator. Servers and workers go on with the routes that they
-// have and look for it until it is back. It is safe to call it twice.
+// have and look for it until it is back. It is safe to call it twice: each call returns
+// when nothing of the coordinator is left, and the next one may have its name.
 func (c *Coordinator) Close() error {
+	c.closing.Do(func() { c.closeErr = c.close() })
+	return c.closeErr
+}
+
+func (c *Coordinator) close() error {
 	c.stop(ErrClosed)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
