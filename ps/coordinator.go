@@ -140,6 +140,8 @@ type Coordinator struct {
 	placing bool
 	claims  map[shard.ID]shard.ServerID // shards created before their record was written
 	barrier chan<- uint32               // a checkpoint that waits for the end of a clock
+	// complained means that a client has said that it does not reach a server.
+	complained bool
 
 	checks checkpoints
 

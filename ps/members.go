@@ -326,6 +326,7 @@ func (c *Coordinator) reconcile(ctx *actor.Context) {
 	}
 	c.periodic()
 	c.explain()
+	c.judge()
 	c.mu.Lock()
 	if now := time.Now(); now.Sub(c.audited) > auditInterval { // whatever nobody has thought of
 		c.unsettled, c.audited = true, now

@@ -87,7 +87,7 @@ func (c *Coordinator) opinions() (list []opinion) {
 	return list
 }
 
-// hear takes note of a client's report, and of servers that clients cannot reach.
+// hear takes note of a client's report.
 func (c *Coordinator) hear(m workerReport) {
 	p := c.members[m.Incarnation]
 	if p == nil {
@@ -97,9 +97,16 @@ func (c *Coordinator) hear(m workerReport) {
 	for _, l := range m.Load.Servers {
 		p.opinion.Served = append(p.opinion.Served, l.Server)
 	}
-	if len(m.Unreached) == 0 {
+	c.complained = c.complained || len(m.Unreached) > 0
+}
+
+// judge has servers replaced that clients cannot reach, if any has said so since the last
+// time: all that they say is looked at together, not with each report.
+func (c *Coordinator) judge() {
+	if !c.complained {
 		return
 	}
+	c.complained = false
 	ids, all := cutOff(c.opinions())
 	c.mu.Lock()
 	defer c.mu.Unlock()
