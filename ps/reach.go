@@ -162,7 +162,7 @@ func (c *Coordinator) exchanges(id shard.ServerID, all complaints) (moves []shar
 // without an answer: it may only be slow, or the shard frozen. Until it greets, or owns
 // nothing any more, the client says that it does not.
 func (c *Client) seek(to serverInfo) {
-	if to.ID == "" || to.Node == c.cfg.Node.Name() {
+	if to.ID == "" || !c.routes.uses(to) || to.Node == c.cfg.Node.Name() {
 		return
 	}
 	l := c.stats.of(to.ID)
