@@ -40,6 +40,9 @@
 // read. Missing followers are made again in the background. Without followers, a dead
 // server's shards go back to the last checkpoint, and [Failover] says what was lost.
 //
+// An owner that lives and answers the coordinator, but that more clients cannot reach for
+// about a second than it serves, gives its shards to the followers that they can reach.
+//
 // A checkpoint (CheckpointConfig, [Admin.Checkpoint]) has each shard at one instant; under
 // BSP all shards at the end of the same clock, which a worker that does not tick holds up. A
 // job whose store is new can be filled from one, on any number of servers. Package
@@ -64,7 +67,8 @@
 // and pulls go on meanwhile, and clocks of BSP and SSP wait; so does a shard that is
 // frozen for a move, or whose owner or follower has died as well. A coordinator that cannot
 // renew its lease, because the store is away for longer than LeaseTTL less a second, ends;
-// one that was not elected ([StartCoordinator]) goes on without the store. Neither gives a
+// one that was not elected ([StartCoordinator]) goes on without the store, and must not be
+// mixed with elected ones: it ends with [ErrDeposed] when one leads. Neither gives a
 // shard another owner meanwhile. Leases are measured on the monotonic clock, which on most
 // systems stands still while a machine is suspended: servers and the store tell such a
 // coordinator that another one leads by then.
@@ -115,7 +119,9 @@
 // connection at most 512 KiB of input and 1 MiB of replies, and stops reading from a
 // client that does not take its replies. Towards a follower at most 16 frames of a shard and 64
 // of a connection wait, 4096 answers of a shard and 16 pulled blocks of a client wait for
-// confirmation, 1024 requests for a frozen shard; what is over is asked for again. With more
+// confirmation, 1024 requests for a frozen shard; what is over is asked for again. An owner
+// serves only under leases of 400 ms that its followers renew: a follower with a round trip
+// above about 350 ms leaves none, and the shard stands still. With more
 // than one follower, those that were not promoted are filled anew after a failover. One call has
 // at most [MaxRows] ids. A block of a table is streamed, saved and copied whole: with far more
 // rows than Layer.Shape[0] says blocks, and what is held for them, grow in proportion. A worker

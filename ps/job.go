@@ -61,7 +61,8 @@ type Job struct {
 	// Replicas is how many followers each shard has besides its owner, as far as there
 	// are servers: a push is acknowledged when owner and followers have it, and a
 	// follower takes over when the owner dies. Zero: 1. NoReplicas: none. At most
-	// shard.MaxFollowers.
+	// shard.MaxFollowers. The round trip between servers must be well below 350 ms:
+	// beyond, what a follower promises is over when the promise arrives.
 	Replicas int
 	// MinServers is how many servers must have joined before the layers are placed.
 	// Default 1.

@@ -92,11 +92,11 @@ func (c *Coordinator) created(server shard.ServerID, id shard.ID, copy shard.Cop
 		return
 	}
 	c.running.Go(func() {
-		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
-		defer cancel()
 		if e.Kind == 0 { // it never had a client
+			ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
+			defer cancel()
 			_, _ = c.order(ctx, server, command{Kind: commandEvict, Shard: uint32(id), Epoch: uint64(copy.Epoch), Timeout: c.cfg.StepTimeout})
-		} else if _, err := c.command(ctx, e, c.cfg.StepTimeout, false); err != nil {
+		} else if err := c.insist(e); err != nil {
 			c.log.Warn("copy that nobody owns is still there", "shard", id, "server", server, "err", err)
 		}
 	})
@@ -340,6 +340,7 @@ func (c *Coordinator) reconcile(ctx *actor.Context) {
 	}
 	c.periodic()
 	c.explain()
+	c.judge()
 	c.mu.Lock()
 	if now := time.Now(); now.Sub(c.audited) > auditInterval { // whatever nobody has thought of
 		c.unsettled, c.audited = true, now

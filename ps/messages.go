@@ -220,6 +220,7 @@ type leaveRequest struct{ Incarnation uint64 }
 type workerReport struct {
 	Incarnation uint64
 	Load        WorkerLoad
+	Unreached   []shard.ServerID // at most maxUnreached
 }
 
 type (
