@@ -2,6 +2,8 @@ package ps
 
 import (
 	"context"
+	"errors"
+	"os"
 	"slices"
 	"time"
 
@@ -17,10 +19,10 @@ import (
 const (
 	// reachTimeout is how long a server may not be reached by a client that has waited for
 	// an answer in vain, at least minResend, before the client says so: about a second.
-	reachTimeout = 750 * time.Millisecond
+	reachTimeout = time.Second
 	// dialTimeout is how long a server may take to greet a new connection. A lost packet
-	// must not count, so it is asked twice at least, with a pause.
-	dialTimeout = 400 * time.Millisecond
+	// must not count, so it is asked four times, with a pause.
+	dialTimeout = 200 * time.Millisecond
 	dialPause   = 100 * time.Millisecond
 	// reachRest is how long a server that was reached is not asked again.
 	reachRest = 500 * time.Millisecond
@@ -178,7 +180,6 @@ func (c *Client) seek(to serverInfo) {
 				sleep(c.ctx, reachRest)
 				return
 			}
-			// One that has died refuses at once: the coordinator sees to that.
 			if time.Since(began) >= reachTimeout && l.unreached.CompareAndSwap(false, true) {
 				_ = c.cfg.Node.TryCast(c.ref, reportEarly{}) // else the next report has it
 			}
@@ -187,13 +188,14 @@ func (c *Client) seek(to serverInfo) {
 	}()
 }
 
-// greets reports whether a new connection to a server can be made.
+// greets reports whether a new connection to a server is answered, be it by a refusal: a
+// client without the right certificate, for example, does reach it.
 func (c *Client) greets(to serverInfo) bool {
 	ctx, cancel := context.WithTimeout(c.ctx, dialTimeout)
 	defer cancel()
 	conn, err := dial(ctx, to, c.cfg.TLS, stream.Config{})
 	if err != nil {
-		return false
+		return ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded)
 	}
 	_ = conn.Close() // only the greeting mattered
 	return true
