@@ -94,6 +94,11 @@ func encodeBF16Wide(dst []uint16, src []float32)
 //go:noescape
 func decodeBF16Wide(dst []float32, src []uint16)
 
+// prefetchWide asks for the cache lines of so many bytes, at least one.
+//
+//go:noescape
+func prefetchWide(address uintptr, bytes int)
+
 // encodeBF16Widest is encodeBF16Generic.
 // All slices have the length of the first, a multiple of 16.
 //

@@ -1330,6 +1330,21 @@ decodeBF16Done:
 	VZEROUPPER
 	RET
 
+// func prefetchWide(address uintptr, bytes int)
+// Requires: MMX+
+TEXT ·prefetchWide(SB), NOSPLIT, $0-16
+	MOVQ address+0(FP), AX
+	MOVQ bytes+8(FP), CX
+	ADDQ AX, CX
+	ANDQ $-64, AX
+
+prefetch:
+	PREFETCHT0 (AX)
+	ADDQ       $+64, AX
+	CMPQ       AX, CX
+	JCS        prefetch
+	RET
+
 // func encodeBF16Widest(dst []uint16, src []float32)
 // Requires: AVX, AVX512F
 TEXT ·encodeBF16Widest(SB), NOSPLIT, $0-48

@@ -93,3 +93,8 @@ func encodeBF16Wide(dst []uint16, src []float32)
 //
 //go:noescape
 func decodeBF16Wide(dst []float32, src []uint16)
+
+// prefetchWide asks for the cache lines of so many bytes, at least one.
+//
+//go:noescape
+func prefetchWide(address uintptr, bytes int)

@@ -24,47 +24,42 @@ func (t *Table) pushMissing(ids []int64, grads []float32, now uint32, result *Re
 	for _, i := range admitted {
 		hash := shard.Hash(ids[i])
 		b := &t.blocks[t.blockOf(hash)]
-		row := b.find(ids[i], hash) // an id may be there twice
-		if row < 0 {
-			if row = t.create(b, ids[i], hash); row < 0 {
+		p, ok := b.find(ids[i], hash) // an id may be there twice
+		if !ok {
+			if p, ok = t.create(b, ids[i], hash); !ok {
 				result.Refused++
 				continue
 			}
 		}
-		t.apply(b, row, t.gradient(grads, int(i)), now)
+		t.apply(b, p, t.gradient(grads, int(i)), now)
 		result.Applied++
 	}
 }
 
-// create makes the row of an id, or returns -1 if there is no room.
-func (t *Table) create(b *block, id int64, hash uint64) int {
-	if t.maxRows > 0 && t.rows >= t.maxRows || b.n >= MaxBlockRows {
-		return -1
+// create makes the row of an id, if there is room.
+func (t *Table) create(b *block, id int64, hash uint64) (place, bool) {
+	if t.full(1) || b.n >= MaxBlockRows {
+		return 0, false
 	}
-	row := b.add(id, hash)
+	p := b.add(id, hash)
 	t.rows++
-	values := b.values(row)
+	values := b.row(p)[b.values:]
 	t.initial.fill(values[:t.dim], id)
-	t.startSlots(values[t.dim:])
-	if b.waiting != nil {
-		b.waiting.forget(id, hash)
-	}
-	return row
-}
-
-// startSlots gives the slots of a row their first values.
-func (t *Table) startSlots(values []float32) {
+	values = values[t.dim:]
 	for _, s := range t.rule.Slots {
 		kernel.Fill(values[:s.Elems], s.Start)
 		values = values[s.Elems:]
 	}
+	if b.waiting != nil {
+		b.waiting.forget(id, hash)
+	}
+	return p, true
 }
 
 // remove removes a row and its sum.
-func (t *Table) remove(b *block, row int) {
-	b.dropSum(row)
-	last := b.n - 1
-	b.rows.remove(row)
-	b.movedSum(row, last)
+func (t *Table) remove(b *block, p place) {
+	b.dropSum(p)
+	b.rows.remove(p)
+	b.movedSum(p)
 	t.rows--
 }

@@ -45,15 +45,15 @@ func (t *Table) makeRoom(ids []int64, positions []int32) int {
 
 // evictFrom removes a share of a block's rows, at least one, if it has any without a sum.
 func (t *Table) evictFrom(b *block, hash uint64) int {
-	candidates := t.keys[:0] // what a row is worth, then its number
+	candidates := t.keys[:0] // what a row is worth, then its place
 	from := 0
 	if b.n > evictWindow {
 		from = int(hash % uint64(b.n))
 	}
 	for k := 0; k < b.n && len(candidates) < evictWindow; k++ {
-		row := (from + k) % b.n
-		if b.stateOf(row)&dirtyBit == 0 {
-			candidates = append(candidates, uint64(t.worth(b, row))<<32|uint64(row))
+		p := b.place((from + k) % b.n)
+		if r := b.row(p); !b.state(r).dirty() {
+			candidates = append(candidates, uint64(t.worth(b, r))<<32|uint64(p))
 		}
 	}
 	t.keys = candidates
@@ -67,19 +67,19 @@ func (t *Table) evictFrom(b *block, hash uint64) int {
 	}
 	// From the last row on: what moves into a gap is then no victim.
 	slices.Sort(victims)
-	for _, row := range slices.Backward(victims) {
-		t.remove(b, int(row))
+	for _, p := range slices.Backward(victims) {
+		t.remove(b, place(p))
 	}
 	b.trim(1)
 	return len(victims)
 }
 
 // worth orders rows: those with the least are evicted.
-func (t *Table) worth(b *block, row int) uint32 {
+func (t *Table) worth(b *block, r row) uint32 {
 	if t.evict == LeastRecentlyUsed {
-		return b.stateOf(row).touched()
+		return r.state().touched()
 	}
-	w := b.values(row)[:t.dim]
+	w := r[b.values : b.values+t.dim]
 	return math.Float32bits(kernel.Dot(w, w)) &^ (1 << 31) // order like the numbers, NaN above all
 }
 
@@ -89,13 +89,13 @@ func (t *Table) Refuses(ids []int64) bool {
 	if t.evict != Refuse || !t.full(len(ids)) {
 		return false
 	}
-	var places [group]place
+	var at [group]found
 	needed := 0
 	for len(ids) > 0 {
 		n := min(len(ids), group)
-		t.locate(ids[:n], &places)
-		for i, p := range places[:n] {
-			if p.row < 0 && t.admits(&t.blocks[p.block], ids[i], p.hash) {
+		t.locate(ids[:n], 0, &at)
+		for i, f := range at[:n] {
+			if f.none && t.admits(&t.blocks[f.block], ids[i], f.hash) {
 				needed++
 			}
 		}
@@ -108,16 +108,16 @@ func (t *Table) Refuses(ids []int64) bool {
 // changes nothing. Where rows would be evicted from blocks other than those of the ids, it
 // may visit some that will not change after all.
 func (t *Table) Touched(ids []int64, _ uint32, visit func(block int)) {
-	var places [group]place
+	var at [group]found
 	clear(t.seen)
 	t.missing = t.missing[:0]
 	for from := 0; from < len(ids); from += group {
 		part := ids[from:min(from+group, len(ids))]
-		t.locate(part, &places)
-		for _, p := range places[:len(part)] {
-			t.visitOnce(int(p.block), visit)
-			if p.row < 0 {
-				t.missing = append(t.missing, p.block)
+		t.locate(part, 0, &at)
+		for _, f := range at[:len(part)] {
+			t.visitOnce(int(f.block), visit)
+			if f.none {
+				t.missing = append(t.missing, f.block)
 			}
 		}
 	}
@@ -158,11 +158,11 @@ func (t *Table) Expire(block int, now uint32) int {
 	}
 	b := &t.blocks[block]
 	before := b.n
-	for row := 0; row < b.n; {
-		if s := b.stateOf(row); s&dirtyBit == 0 && s.idle(now) >= t.expire {
-			t.remove(b, row)
+	for p := place(0); p < b.place(b.n); {
+		if s := b.row(p).state(); !s.dirty() && s.idle(now) >= t.expire {
+			t.remove(b, p)
 		} else {
-			row++
+			p = b.next(p)
 		}
 	}
 	if b.n < before {
@@ -180,8 +180,8 @@ func (t *Table) Delete(ids []int64) int {
 	for _, id := range ids {
 		hash := shard.Hash(id)
 		b := &t.blocks[t.blockOf(hash)]
-		if row := b.find(id, hash); row >= 0 {
-			t.remove(b, row)
+		if p, ok := b.find(id, hash); ok {
+			t.remove(b, p)
 			deleted++
 		} else if b.waiting != nil {
 			b.waiting.forget(id, hash)

@@ -50,6 +50,7 @@ func main() {
 	gradientSteps()
 	adamSteps()
 	halves()
+	prefetch()
 	encodeBF16(avx512) // the only one that gains a tenth or more, see internal/kernel
 	Generate()
 }
