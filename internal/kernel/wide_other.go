@@ -20,7 +20,7 @@ func nesterovWide(_, _, _ []float32, _, _, _ float32)                { panic(unr
 func adagradWide(_, _, _ []float32, _, _, _ float32)                 { panic(unreached) }
 func adamWide(_, _, _, _ []float32, _, _, _, _, _, _, _, _ float32)  { panic(unreached) }
 func adamWWide(_, _, _, _ []float32, _, _, _, _, _, _, _, _ float32) { panic(unreached) }
-func prefetchWide(uintptr, int)                                       { panic(unreached) }
+func prefetchWide(uintptr, int)                                      { panic(unreached) }
 func encodeFP16Wide([]uint16, []float32)                             { panic(unreached) }
 func decodeFP16Wide([]float32, []uint16)                             { panic(unreached) }
 func encodeBF16Wide([]uint16, []float32)                             { panic(unreached) }

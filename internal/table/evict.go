@@ -84,7 +84,8 @@ func (t *Table) worth(b *block, r row) uint32 {
 }
 
 // Refuses reports whether the policy is Refuse and a push of ids would need more than
-// MaxRows. An id that is there twice and has no row counts twice. It changes nothing.
+// MaxRows. An id that is there twice and has no row counts twice; of a filter it does not
+// foresee that ids of the same push raise each other's counters. It changes nothing.
 func (t *Table) Refuses(ids []int64) bool {
 	if t.evict != Refuse || !t.full(len(ids)) {
 		return false

@@ -114,11 +114,6 @@ func (r *rows) row(p place) row {
 	return r.chunks[p>>r.shift][i : i+r.stride : i+r.stride]
 }
 
-// idAt is the id of the row at a place.
-func (r *rows) idAt(p place) int64 {
-	return row(r.chunks[p>>r.shift][int(p&(1<<r.shift-1))*r.stride:]).id()
-}
-
 // state returns the state of a row, 0 if rows have none.
 func (r *rows) state(of row) state {
 	if !r.hasState {
