@@ -31,7 +31,7 @@ func (t *Table) pushMissing(ids []int64, grads []float32, now uint32, result *Re
 				continue
 			}
 		}
-		t.apply(b, p, t.gradient(grads, int(i)), now)
+		t.apply(b, p, b.row(p), t.gradient(grads, int(i)), now)
 		result.Applied++
 	}
 }

@@ -94,9 +94,11 @@ func (t *Table) Refuses(ids []int64) bool {
 	needed := 0
 	for len(ids) > 0 {
 		n := min(len(ids), group)
-		t.locate(ids[:n], 0, &at)
-		for i, f := range at[:n] {
-			if f.none && t.admits(&t.blocks[f.block], ids[i], f.hash) {
+		t.locate(ids[:n], t.layout.values, &at)
+		for i, id := range ids[:n] {
+			f := &at[i]
+			b := &t.blocks[f.block]
+			if b.confirm(f, id) == nil && t.admits(b, id, f.hash) {
 				needed++
 			}
 		}
@@ -114,10 +116,11 @@ func (t *Table) Touched(ids []int64, _ uint32, visit func(block int)) {
 	t.missing = t.missing[:0]
 	for from := 0; from < len(ids); from += group {
 		part := ids[from:min(from+group, len(ids))]
-		t.locate(part, 0, &at)
-		for _, f := range at[:len(part)] {
+		t.locate(part, t.layout.values, &at)
+		for i, id := range part {
+			f := &at[i]
 			t.visitOnce(int(f.block), visit)
-			if f.none {
+			if t.blocks[f.block].confirm(f, id) == nil {
 				t.missing = append(t.missing, f.block)
 			}
 		}

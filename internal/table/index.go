@@ -20,7 +20,8 @@ const (
 	minSlots    = 8
 )
 
-// entry is what a slot holds: the tag and the place plus one, zero when it is empty.
+// entry is what a slot holds: the tag and the place plus one, zero when it is empty. The
+// place of an empty one is nowhere.
 type entry uint32
 
 func newEntry(hash uint64, p place) entry {
@@ -75,12 +76,12 @@ func (s *segment) home(hash uint64) []entry {
 	return s.slots[at : at+1]
 }
 
-// first returns the first entry that may be that of a hash, 0 if there is none.
-func (s *segment) first(hash uint64) entry {
+// first returns the place of the first row whose tag is that of a hash, or nowhere.
+func (s *segment) first(hash uint64) place {
 	mask := uint64(len(s.slots) - 1)
 	for at := hash & mask; ; at = (at + 1) & mask {
 		if e := s.slots[at]; e == 0 || e.mayBe(hash) {
-			return e
+			return e.place()
 		}
 	}
 }

@@ -9,51 +9,69 @@ import (
 // many of them at the same time, and what was found stays in cache until it is used.
 const group = 64
 
-// found is where an id has its row, if it has one.
+// found is where the row of an id may be.
 type found struct {
 	hash  uint64
 	block int32
-	place place
-	none  bool
+	place place // nowhere, or of the first row with the right tag
 }
 
-// farBytes is the size from which on rows are not expected in the cache next to the core.
+// nowhere is the place of a row that does not exist.
+const nowhere = ^place(0)
+
+// farBytes is the size of all rows from which on they are not expected to be in the cache
+// next to the core.
 const farBytes = 1 << 20
 
-// locate finds the rows of at most [group] ids and brings the first elems elements of each
-// into cache. It goes over the ids several times, so that the processor reads for all of
-// them at once: each pass uses what the one before has asked for.
+// locate says where the rows of at most [group] ids may be and has the first elems elements of
+// each brought into cache. With many rows it goes over the ids twice, so that the processor
+// reads for all of them at once: the second pass uses what the first has asked for.
 func (t *Table) locate(ids []int64, elems int, at *[group]found) {
 	results := at[:len(ids)]
 	far := t.rows*int64(t.layout.stride) > farBytes/4
 	for i, id := range ids {
 		hash := shard.Hash(id)
 		b := t.blockOf(hash)
-		results[i] = found{hash: hash, block: int32(b)}
+		s := t.blocks[b].segment(hash)
+		results[i].hash, results[i].block = hash, int32(b)
 		if far {
-			kernel.Prefetch(t.blocks[b].segment(hash).home(hash))
+			kernel.Prefetch(s.home(hash))
+		} else {
+			results[i].place = s.first(hash)
 		}
+	}
+	if !far {
+		return
 	}
 	for i := range results {
 		f := &results[i]
 		b := &t.blocks[f.block]
-		if e := b.segment(f.hash).first(f.hash); e == 0 {
-			f.none = true
-		} else if f.place = e.place(); far {
+		if f.place = b.segment(f.hash).first(f.hash); f.place != nowhere {
 			kernel.Prefetch(b.row(f.place)[:elems])
 		}
 	}
-	for i, id := range ids {
-		f := &results[i]
-		if f.none {
-			continue
-		}
-		b := &t.blocks[f.block]
-		if b.row(f.place).id() != id {
-			p, ok := b.find(id, f.hash)
-			f.place, f.none = p, !ok
-		}
+}
+
+// confirm returns the row of an id that locate has said something of, nil if it has none,
+// and puts its place right.
+func (b *block) confirm(f *found, id int64) row {
+	if f.place == nowhere {
+		return nil
 	}
+	if r := b.row(f.place); r.id() == id {
+		return r
+	}
+	return b.search(f, id)
+}
+
+// search is the rare part of confirm: another row has the same tag.
+func (b *block) search(f *found, id int64) row {
+	if p, ok := b.find(id, f.hash); ok {
+		f.place = p
+		return b.row(p)
+	}
+	f.place = nowhere
+	return nil
 }
 
 // Pull copies the weights of the rows of ids, one after the other, to dst, which has
@@ -61,18 +79,19 @@ func (t *Table) locate(ids []int64, elems int, at *[group]found) {
 // changes nothing and allocates nothing.
 func (t *Table) Pull(ids []int64, dst []float32) {
 	var at [group]found
+	dim, begin := t.dim, t.layout.values
 	for len(ids) > 0 {
 		n := min(len(ids), group)
-		t.locate(ids[:n], t.layout.values+t.dim, &at)
-		for i := range n {
+		t.locate(ids[:n], begin+dim, &at)
+		for i, id := range ids[:n] {
 			f := &at[i]
-			w := dst[i*t.dim : (i+1)*t.dim]
-			if f.none {
-				t.initial.fill(w, ids[i])
-				continue
+			if r := t.blocks[f.block].confirm(f, id); r != nil {
+				copy(dst[:dim], r[begin:])
+			} else {
+				t.initial.fill(dst[:dim], id)
 			}
-			copy(w, t.blocks[f.block].row(f.place)[t.layout.values:])
+			dst = dst[dim:]
 		}
-		ids, dst = ids[n:], dst[n*t.dim:]
+		ids = ids[n:]
 	}
 }

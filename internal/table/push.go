@@ -22,13 +22,14 @@ func (t *Table) Push(ids []int64, grads []float32, now uint32) Result {
 	for from := 0; from < len(ids); from += group {
 		part := ids[from:min(from+group, len(ids))]
 		t.locate(part, t.layout.stride, &at)
-		for i := range part {
+		for i, id := range part {
 			f := &at[i]
-			if f.none {
+			b := &t.blocks[f.block]
+			if r := b.confirm(f, id); r != nil {
+				t.apply(b, f.place, r, t.gradient(grads, from+i), now)
+			} else {
 				t.missing = append(t.missing, int32(from+i))
-				continue
 			}
-			t.apply(&t.blocks[f.block], f.place, t.gradient(grads, from+i), now)
 		}
 	}
 	result.Applied = len(ids) - len(t.missing)
@@ -42,9 +43,8 @@ func (t *Table) gradient(grads []float32, i int) []float32 {
 	return grads[i*t.dim : (i+1)*t.dim]
 }
 
-// apply lets a row take a gradient.
-func (t *Table) apply(b *block, p place, grad []float32, now uint32) {
-	r := b.row(p)
+// apply lets the row r, which is at p, take a gradient.
+func (t *Table) apply(b *block, p place, r row, grad []float32, now uint32) {
 	if !b.hasState {
 		t.step(r[b.values:], grad, 0)
 		return

@@ -3,12 +3,10 @@ package table
 // sums holds the gradients of the open clock, of those rows only that have got some. Rows
 // know the place of their sum, and the sums their rows.
 type sums struct {
-	places []place   // of the rows; gone if a row has been deleted
+	places []place   // of the rows; nowhere if a row has been deleted
 	values []float32 // a sum per row
 	gone   int
 }
-
-const gone = ^place(0)
 
 func (s *sums) bytes() int64 { return 4 * int64(cap(s.places)+cap(s.values)) }
 
@@ -31,7 +29,7 @@ func (b *block) dropSum(p place) {
 		return
 	}
 	if r := b.row(p); r.sum() != 0 {
-		b.sums.places[r.sum()-1] = gone
+		b.sums.places[r.sum()-1] = nowhere
 		b.sums.gone++
 	}
 }
@@ -57,7 +55,7 @@ func (t *Table) Dirty(block int) int {
 func (t *Table) Close(block int) {
 	b := &t.blocks[block]
 	for i, p := range b.sums.places {
-		if p == gone {
+		if p == nowhere {
 			continue
 		}
 		r := b.row(p)
