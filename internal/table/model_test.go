@@ -368,6 +368,9 @@ func TestAgainstModel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			seeds, operations := 4, 50
+			if testing.Short() {
+				seeds, operations = 1, 25
+			}
 			if c.Dim > 1000 {
 				seeds, operations = 1, 6
 			}

@@ -85,7 +85,7 @@ func (t *Table) Rows() int64 { return t.rows }
 // Bytes is the memory that rows, index, counters and sums take, without what the
 // allocator adds. It looks at every block.
 func (t *Table) Bytes() int64 {
-	const blockHeader = 200
+	const blockHeader = 160
 	n := int64(len(t.blocks)) * blockHeader
 	for i := range t.blocks {
 		b := &t.blocks[i]
