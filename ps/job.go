@@ -146,7 +146,7 @@ func (j Job) tableFaults() (errs []error) {
 		case !l.Sparse && o.ofRows():
 			errs = append(errs, fmt.Errorf("ps: layer %q: %v is for sparse layers", l.Name, o.Kind))
 		case l.Sparse && len(l.Shape) == 2 && o.validate() == nil:
-			errs = append(errs, j.checkRow(l))
+			errs = append(errs, j.checkRow(l), j.Tables[l.Name].checkMaxRows(l))
 		}
 	}
 	return errs

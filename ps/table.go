@@ -51,7 +51,7 @@ func (r *replica) fitsRows(h *wire.Header, ids []int64, values []float32) code {
 	switch {
 	case r.bsp && h.Clock < r.blocks[0].clock:
 		return codeStaleClock
-	case r.options.NonFinite == RejectNonFinite && !kernel.Finite(values):
+	case r.options.NonFinite == RejectNonFinite && !kernel.AllFinite(values):
 		return codeNotFinite
 	case r.table.Refuses(ids) && !r.windows.Has(h.Incarnation, h.Seq, h.Floor): // a repeated one was taken
 		return codeTableFull
@@ -63,7 +63,7 @@ func (r *replica) fitsRows(h *wire.Header, ids []int64, values []float32) code {
 func (r *replica) applyRows(h *wire.Header, ids []int64, grads []float32) {
 	r.applied++
 	r.closeClock(0, h.Clock)
-	if r.options.NonFinite != RejectNonFinite && !kernel.Finite(grads) {
+	if r.options.NonFinite != RejectNonFinite && !kernel.AllFinite(grads) {
 		ids, grads = r.finite(ids, grads)
 	}
 	r.table.Touched(ids, func(b int) { r.touch(b, h.Time) })
@@ -84,7 +84,7 @@ func (r *replica) finite(ids []int64, grads []float32) ([]int64, []float32) {
 	keptIDs, kept := make([]int64, 0, len(ids)), make([]float32, 0, len(grads))
 	for i, id := range ids {
 		row := grads[i*dim : (i+1)*dim]
-		if !kernel.Finite(row) && !r.clippable(row) {
+		if !kernel.AllFinite(row) && !r.clippable(row) {
 			r.skipped++
 			continue
 		}
