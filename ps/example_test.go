@@ -2,6 +2,7 @@ package ps_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"sync"
@@ -62,6 +63,60 @@ func Example() {
 	check(reader.Pull(ctx, "offset", offset[:]))
 	fmt.Printf("y = %.2fx + %.2f\n", slope[0], offset[0])
 	// Output: y = 2.00x + 1.00
+}
+
+// Two workers share a dataset: each asks for a range of records, trains on it, and says
+// that it is finished. One leaves early; the other gets what is left.
+func ExampleWorker_NextRange() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	node, err := actor.Start(ctx, actor.Config{})
+	check(err)
+	defer node.Close()
+	coordinator, err := ps.StartCoordinator(ctx, ps.CoordinatorConfig{Node: node, Job: ps.Job{
+		Model:     shard.Model{Layers: []shard.Layer{{Name: "sum"}}},
+		Optimizer: ps.SGD(1),
+		Datasets:  []ps.Dataset{{Name: "numbers", Records: 1000, RangeRecords: 64, Epochs: 2, Shuffle: true, Seed: 1}},
+	}})
+	check(err)
+	defer coordinator.Close()
+	server, err := ps.StartServer(ctx, ps.ServerConfig{Node: node, ID: "ps-0", Coordinator: coordinator.Ref()})
+	check(err)
+	defer server.Close()
+	var workers sync.WaitGroup
+	for i, ranges := range []int{3, 1000} {
+		worker, err := ps.StartWorker(ctx, ps.ClientConfig{Node: node, Name: fmt.Sprint("worker-", i), Coordinator: coordinator.Ref()})
+		check(err)
+		workers.Go(func() {
+			defer worker.Close() // what it has not finished goes to others
+			addNumbers(ctx, worker, ranges)
+		})
+	}
+	workers.Wait()
+	reader, err := ps.Dial(ctx, ps.ClientConfig{Node: node, Name: "reader", Coordinator: coordinator.Ref()})
+	check(err)
+	defer reader.Close()
+	var sum [1]float32
+	check(reader.Pull(ctx, "sum", sum[:]))
+	fmt.Printf("twice the sum of the numbers below 1000: %.0f\n", sum[0])
+	// Output: twice the sum of the numbers below 1000: 999000
+}
+
+// addNumbers adds up the records of some ranges, which are numbers here.
+func addNumbers(ctx context.Context, worker *ps.Worker, ranges int) {
+	for range ranges {
+		r, err := worker.NextRange(ctx, "numbers")
+		if errors.Is(err, ps.ErrEndOfData) {
+			return
+		}
+		check(err)
+		var grad float32
+		for record := range r.Records() {
+			grad -= float32(record)
+		}
+		check(worker.Push(ctx, "sum", []float32{grad}))
+		check(worker.FinishRange(ctx, r))
+	}
 }
 
 // train makes 200 steps on one point of the line.

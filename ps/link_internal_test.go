@@ -227,7 +227,7 @@ func (w *wired) idle() {
 	w.t.Helper()
 	require.Zero(w.t, w.l.calls.Load())
 	require.Len(w.t, w.l.free, len(w.l.slots))
-	require.Empty(w.t, w.l.turn)
+	w.until("the watch does not read any more", func() bool { return len(w.l.turn) == 0 })
 	w.l.mu.Lock()
 	defer w.l.mu.Unlock()
 	for _, s := range w.l.slots {

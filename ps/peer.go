@@ -107,6 +107,9 @@ func (s *Server) attach(ctx context.Context, to serverInfo, f *followerStream) e
 }
 
 func (s *Server) newPeer(ctx context.Context, key peerKey, to serverInfo) (*peer, error) {
+	if err := context.Cause(s.ctx); err != nil {
+		return nil, err // a server that has closed connects to nobody
+	}
 	conn, err := s.dialPeer(ctx, to)
 	if err != nil {
 		return nil, err

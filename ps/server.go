@@ -268,8 +268,9 @@ type serverActor struct {
 
 type reportNow struct{}
 
-// reportLost asks for a report beside the regular ones: a follower is lost.
-type reportLost struct{}
+// reportEarly asks for a report beside the regular ones: a follower is lost, or a server
+// that a client cannot reach.
+type reportEarly struct{}
 
 // maxLostReported bounds the lost followers in one report; the next ones have the rest.
 const maxLostReported = 256
@@ -292,7 +293,7 @@ func (s *Server) report(load ServerLoad) {
 // reportSoon tells the coordinator about followers that were lost just now.
 func (s *Server) reportSoon() {
 	if s.reporting.CompareAndSwap(false, true) {
-		if s.cfg.Node.TryCast(s.ref, reportLost{}) != nil {
+		if s.cfg.Node.TryCast(s.ref, reportEarly{}) != nil {
 			s.reporting.Store(false)
 		}
 	}
@@ -349,7 +350,7 @@ func (a *serverActor) Receive(c *actor.Context, msg any) error {
 		a.load = s.load()
 		s.report(a.load)
 		c.SendAfter(s.reportInterval(), reportNow{})
-	case reportLost:
+	case reportEarly:
 		s.reporting.Store(false)
 		s.report(a.load)
 	case actor.Down:

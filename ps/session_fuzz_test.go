@@ -20,8 +20,11 @@ import (
 // one that it receives from another server, and two of tables likewise.
 func fuzzedServer(tb testing.TB) *Server {
 	job := Job{
-		Model:     shard.Model{Layers: []shard.Layer{{Name: "owned", Shape: []int{BlockElems + 9}}, {Name: "received", Shape: []int{9}},
-			{Name: "owned rows", Shape: []int{9, 2}, Sparse: true}, {Name: "received rows", Shape: []int{9, 2}, Sparse: true},
+		Model: shard.Model{Layers: []shard.Layer{
+			{Name: "owned", Shape: []int{BlockElems + 9}},
+			{Name: "received", Shape: []int{9}},
+			{Name: "owned rows", Shape: []int{9, 2}, Sparse: true},
+			{Name: "received rows", Shape: []int{9, 2}, Sparse: true},
 		}},
 		Tables:    map[string]Table{"owned rows": {AdmitAfter: 2, MaxRows: 4, ExpireClocks: 3}, "received rows": {AdmitAfter: 2, ExpireClocks: 3}},
 		Optimizer: Momentum(1, 0.5), Consistency: Consistency{Mode: BSP}, MaxShardBytes: 64 << 20,

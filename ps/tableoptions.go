@@ -34,8 +34,9 @@ type Table struct {
 	// Zero: for ever.
 	ExpireClocks uint32
 	// MaxRows is how many rows the table has at most; each shard has its share of it by
-	// the hash values that it has. Zero: no limit. A row takes about 16 bytes besides its
-	// values and slots.
+	// the hash values that it has, and with EvictOldest and EvictSmallest each block of a shard
+	// (BlockElems elements of the expected rows), which makes one row per block the least.
+	// Zero: no limit. A row takes about 16 bytes besides its values and slots.
 	MaxRows int64
 	// Evict is what happens to a push of an id without row when there are MaxRows.
 	Evict Eviction
@@ -121,6 +122,15 @@ func (t Table) validate(c Consistency) error {
 		fault("Staleness %d of a table, under %v with %d", t.Staleness, c.Mode, c.Staleness)
 	}
 	return errors.Join(errs...)
+}
+
+// checkMaxRows says whether each block of a table may have a row.
+func (t Table) checkMaxRows(l shard.Layer) error {
+	blocks := (l.Elems() + BlockElems - 1) / BlockElems
+	if t.MaxRows > 0 && t.Evict != RefuseRows && t.MaxRows < blocks {
+		return fmt.Errorf("ps: table %q: MaxRows %d with eviction, at least %d for as many blocks of %d expected rows", l.Name, t.MaxRows, blocks, l.Rows())
+	}
+	return nil
 }
 
 // checkRow says whether one row of a table, with all its state, fits a frame.

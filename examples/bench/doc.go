@@ -35,6 +35,9 @@
 //	migrate.freeze       how long the shard acknowledged nothing, as the product reports
 //	migrate.gap          the same as a worker sees it that pushes to the shard in a loop
 //	migrate.others       pushes per second to shards that do not move, of those before
+//	replicas.push        pushes of 4 MiB that one follower confirms, of those without one
+//	failover             from SIGKILL of a server to the end of the first push to all shards
+//	checkpoint.write     full checkpoints of one server, against a plain file that is synced
 //	rows.OP.T.N.D.IDS    rows per second, as they were asked for: operation, transport,
 //	                     rows of the table, elements of a row, and whether ids are uniform
 //	                     or follow Zipf's law with exponent 1. One client, batches of 4096

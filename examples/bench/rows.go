@@ -38,6 +38,9 @@ func allFamilies() []family {
 		family{[]string{"optimizer.adam.cache"}, (*bench).measureAdamInCache},
 		family{codecNames(), (*bench).measureCodecs},
 		family{migrationNames(), (*bench).measureMigrations},
+		family{[]string{"replicas.push"}, (*bench).measureReplicated},
+		family{[]string{"failover"}, (*bench).measureFailover},
+		family{[]string{"checkpoint.write"}, (*bench).measureCheckpoint},
 	)
 	families = append(families, tableFamilies()...)
 	families = append(families, family{redisNames(), (*bench).measureRedis})
@@ -143,6 +146,8 @@ func targets() []targetRow {
 		{"migrate.freeze.p99", nil, target{valueAtMost, 5}},
 		{"migrate.gap.p99", nil, target{valueAtMost, 5}},
 		{"migrate.others", nil, target{ratioAtLeast, 0.9}},
+		{"failover", nil, target{valueAtMost, 1000}},
+		{"checkpoint.write", nil, target{ratioAtLeast, 0.8}},
 		{"rows.pull.unix.1M.16.zipf", nil, target{valueAtLeast, 10e6}},
 		{"rows.push.unix.1M.16.zipf", nil, target{valueAtLeast, 6e6}},
 		{"rows.*.tcp.10k.16.uniform", nil, target{valueAtLeast, 35e6}},

@@ -34,6 +34,8 @@ func versioned() []benchmark {
 		{"Adagrad", func(w, g, h, _ []float32) { Adagrad(w, g, h, lr, eps, 0) }},
 		{"Adam", func(w, g, m, v []float32) { Adam(w, g, m, v, p) }},
 		{"AdamW", func(w, g, m, v []float32) { AdamW(w, g, m, v, p) }},
+		{"AMSGrad", func(w, g, m, v []float32) { AMSGrad(w, g, m, v, v, p) }},
+		{"FTRL", func(w, g, z, n []float32) { FTRL(w, g, z, n, lr, 1, l1, 0) }},
 	}
 }
 
@@ -58,6 +60,30 @@ func BenchmarkKernel(b *testing.B) {
 	} {
 		for _, size := range benchSizes {
 			b.Run(fmt.Sprintf("%s/%dKiB", k.name, size*4>>10), func(b *testing.B) { k.measure(b, size, 1) })
+		}
+	}
+}
+
+// BenchmarkRow reports rows per second of the steps of an embedding table, in cache.
+func BenchmarkRow(b *testing.B) {
+	p := NewAdam(lr, beta1, beta2, eps, 0, 1)
+	steps := []benchmark{
+		{"SGD", func(w, g, _, _ []float32) { SGD(w, g, lr, 0) }},
+		{"Adagrad", func(w, g, h, _ []float32) { Adagrad(w, g, h, lr, eps, 0) }},
+		{"AdagradRow", func(w, g, h, _ []float32) { AdagradRow(w, g, h, lr, eps, 0) }},
+		{"Adam", func(w, g, m, v []float32) { Adam(w, g, m, v, p) }},
+		{"AMSGrad", func(w, g, m, v []float32) { AMSGrad(w, g, m, v, v, p) }},
+		{"FTRL", func(w, g, z, n []float32) { FTRL(w, g, z, n, lr, 1, l1, 0) }},
+	}
+	for _, k := range steps {
+		for _, dim := range []int{16, 64} {
+			for _, path := range withoutWidest() {
+				b.Run(fmt.Sprintf("%s/dim%d/%s", k.name, dim, path), func(b *testing.B) {
+					use(b, path)
+					k.measure(b, dim, 1)
+					b.ReportMetric(float64(b.N)/b.Elapsed().Seconds()/1e6, "Mrows/s")
+				})
+			}
 		}
 	}
 }

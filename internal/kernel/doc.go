@@ -4,9 +4,9 @@
 //
 // # Terms
 //
-// w is a slice of weights, g the gradient of the same elements, and v, m and h
-// are the optimizer's slots: state of one float32 per weight that starts at
-// zero. A fused step reads gradient and slots once and writes weights and slots
+// w is a slice of weights, g the gradient of the same elements, and v, m, h, z and n
+// are the optimizer's slots: state of one float32 per weight (in [AdagradRow] one for all)
+// that starts at zero or where the optimizer says. A fused step reads gradient and slots once and writes weights and slots
 // in the same pass.
 //
 // # Smallest use
@@ -34,8 +34,9 @@
 // the same bits, which is what lets a layer be split over servers, sent in chunks
 // and moved without changing the result of training. The reductions [Dot] and
 // [MaxAbs] add in a fixed order that depends on the length only; [Dot] of pieces
-// may differ from [Dot] of the whole in the last bits. The values of [Uniform] and
-// [Normal] are pure functions of seed, stream and absolute element index.
+// may differ from [Dot] of the whole in the last bits, and so may those of [AdagradRow].
+// The values of [Uniform], [Normal] and [TruncatedNormal] are pure functions of seed, stream
+// and absolute element index, with the same bits on every machine.
 //
 // # Versions
 //
@@ -51,7 +52,8 @@
 // Versions whose names end in Widest need AVX-512. They exist where they were measured to
 // gain a tenth or more on 256 KiB or on 64 MiB: [EncodeBF16], and the sums [CRC32C] and
 // [CopyCRC32C], which also need VPCLMULQDQ and have no other version but hash/crc32.
-// Prefetching gained nothing anywhere.
+// Within a kernel prefetching gained nothing; [Prefetch] is for callers that know of many
+// places at once.
 //
 // The twins run everywhere else, and on all machines with ELASTICPS_KERNEL=generic in
 // the environment when the process starts, with the build tag noasm, and in builds with
@@ -76,7 +78,9 @@
 // learning", ICML 2013, with the learning rate outside of the velocity). Adagrad:
 // Duchi, Hazan and Singer, JMLR 12 (2011), section 1.3, diagonal form. Adam: Kingma
 // and Ba, ICLR 2015, algorithm 1. AdamW: Loshchilov and Hutter, ICLR 2019,
-// algorithm 2. Counter-based random values: Steele, Lea and Flood, "Fast splittable
+// algorithm 2. AMSGrad: Reddi, Kale and Kumar, "On the convergence of Adam and beyond",
+// ICLR 2018, algorithm 2. FTRL-proximal: McMahan and others, "Ad click prediction: a view from
+// the trenches", KDD 2013, algorithm 1. Counter-based random values: Steele, Lea and Flood, "Fast splittable
 // pseudorandom number generators", OOPSLA 2014 (SplitMix64). binary16: IEEE 754-2019,
 // section 3.6. CRC-32C: RFC 3720, section 12.1; folding: Gopal, Ozturk, Guilford and
 // others, "Fast CRC computation for generic polynomials using PCLMULQDQ instruction",

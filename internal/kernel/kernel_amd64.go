@@ -70,6 +70,18 @@ func adamWide(w []float32, g []float32, m []float32, v []float32, beta1 float32,
 //go:noescape
 func adamWWide(w []float32, g []float32, m []float32, v []float32, beta1 float32, blend1 float32, beta2 float32, blend2 float32, eps float32, stepSize float32, rootScale float32, decay float32)
 
+// amsGradWide is amsGradGeneric; decay is WeightDecay.
+// All slices have the length of the first, a multiple of 8.
+//
+//go:noescape
+func amsGradWide(w []float32, g []float32, m []float32, v []float32, h []float32, beta1 float32, blend1 float32, beta2 float32, blend2 float32, eps float32, stepSize float32, rootScale float32, decay float32)
+
+// ftrlWide is ftrlGeneric.
+// All slices have the length of the first, a multiple of 8.
+//
+//go:noescape
+func ftrlWide(w []float32, g []float32, z []float32, n []float32, alpha float32, beta float32, l1 float32, l2 float32)
+
 // encodeFP16Wide is encodeFP16Generic.
 // All slices have the length of the first, a multiple of 8.
 //
@@ -93,6 +105,11 @@ func encodeBF16Wide(dst []uint16, src []float32)
 //
 //go:noescape
 func decodeBF16Wide(dst []float32, src []uint16)
+
+// prefetchWide asks for the cache lines of so many bytes, at least one.
+//
+//go:noescape
+func prefetchWide(address uintptr, bytes int)
 
 // encodeBF16Widest is encodeBF16Generic.
 // All slices have the length of the first, a multiple of 16.

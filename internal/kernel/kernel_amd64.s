@@ -1109,6 +1109,268 @@ decayDone:
 	VZEROUPPER
 	RET
 
+// func amsGradWide(w []float32, g []float32, m []float32, v []float32, h []float32, beta1 float32, blend1 float32, beta2 float32, blend2 float32, eps float32, stepSize float32, rootScale float32, decay float32)
+// Requires: AVX
+TEXT ·amsGradWide(SB), NOSPLIT, $0-152
+	MOVQ         w_base+0(FP), AX
+	MOVQ         g_base+24(FP), CX
+	MOVQ         m_base+48(FP), DX
+	MOVQ         v_base+72(FP), BX
+	MOVQ         h_base+96(FP), SI
+	MOVQ         w_len+8(FP), DI
+	VBROADCASTSS beta1+120(FP), Y0
+	VBROADCASTSS blend1+124(FP), Y1
+	VBROADCASTSS beta2+128(FP), Y2
+	VBROADCASTSS blend2+132(FP), Y3
+	VBROADCASTSS eps+136(FP), Y4
+	VBROADCASTSS stepSize+140(FP), Y5
+	VBROADCASTSS rootScale+144(FP), Y6
+	VXORPS       X7, X7, X7
+	VUCOMISS     decay+148(FP), X7
+	JNE          decay
+	JPS          decay
+	CMPQ         DI, $0x00000010
+	JLT          plainNarrow
+
+plainWide:
+	VMOVUPS (CX), Y7
+	VMULPS  (DX), Y0, Y8
+	VMULPS  Y7, Y1, Y9
+	VADDPS  Y9, Y8, Y8
+	VMULPS  (BX), Y2, Y9
+	VMULPS  Y7, Y7, Y7
+	VMULPS  Y7, Y3, Y7
+	VADDPS  Y7, Y9, Y7
+	VMOVUPS Y8, (DX)
+	VMOVUPS Y7, (BX)
+	VMAXPS  (SI), Y7, Y7
+	VMOVUPS Y7, (SI)
+	VMULPS  Y8, Y5, Y8
+	VSQRTPS Y7, Y7
+	VMULPS  Y6, Y7, Y7
+	VADDPS  Y4, Y7, Y7
+	VDIVPS  Y7, Y8, Y7
+	VMOVUPS (AX), Y8
+	VSUBPS  Y7, Y8, Y7
+	VMOVUPS Y7, (AX)
+	VMOVUPS 32(CX), Y7
+	VMULPS  32(DX), Y0, Y8
+	VMULPS  Y7, Y1, Y9
+	VADDPS  Y9, Y8, Y8
+	VMULPS  32(BX), Y2, Y9
+	VMULPS  Y7, Y7, Y7
+	VMULPS  Y7, Y3, Y7
+	VADDPS  Y7, Y9, Y7
+	VMOVUPS Y8, 32(DX)
+	VMOVUPS Y7, 32(BX)
+	VMAXPS  32(SI), Y7, Y7
+	VMOVUPS Y7, 32(SI)
+	VMULPS  Y8, Y5, Y8
+	VSQRTPS Y7, Y7
+	VMULPS  Y6, Y7, Y7
+	VADDPS  Y4, Y7, Y7
+	VDIVPS  Y7, Y8, Y7
+	VMOVUPS 32(AX), Y8
+	VSUBPS  Y7, Y8, Y7
+	VMOVUPS Y7, 32(AX)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, CX
+	ADDQ    $0x00000040, DX
+	ADDQ    $0x00000040, BX
+	ADDQ    $0x00000040, SI
+	SUBQ    $0x00000010, DI
+	CMPQ    DI, $0x00000010
+	JGE     plainWide
+
+plainNarrow:
+	TESTQ   DI, DI
+	JZ      plainDone
+	VMOVUPS (CX), Y7
+	VMULPS  (DX), Y0, Y8
+	VMULPS  Y7, Y1, Y9
+	VADDPS  Y9, Y8, Y8
+	VMULPS  (BX), Y2, Y9
+	VMULPS  Y7, Y7, Y7
+	VMULPS  Y7, Y3, Y7
+	VADDPS  Y7, Y9, Y7
+	VMOVUPS Y8, (DX)
+	VMOVUPS Y7, (BX)
+	VMAXPS  (SI), Y7, Y7
+	VMOVUPS Y7, (SI)
+	VMULPS  Y8, Y5, Y8
+	VSQRTPS Y7, Y7
+	VMULPS  Y6, Y7, Y7
+	VADDPS  Y4, Y7, Y7
+	VDIVPS  Y7, Y8, Y7
+	VMOVUPS (AX), Y8
+	VSUBPS  Y7, Y8, Y7
+	VMOVUPS Y7, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	ADDQ    $0x00000020, DX
+	ADDQ    $0x00000020, BX
+	ADDQ    $0x00000020, SI
+	SUBQ    $0x00000008, DI
+	JMP     plainNarrow
+
+plainDone:
+	VZEROUPPER
+	RET
+
+decay:
+	VBROADCASTSS decay+148(FP), Y7
+	CMPQ         DI, $0x00000010
+	JLT          decayNarrow
+
+decayWide:
+	VMOVUPS (CX), Y8
+	VMULPS  (AX), Y7, Y9
+	VADDPS  Y9, Y8, Y8
+	VMULPS  (DX), Y0, Y9
+	VMULPS  Y8, Y1, Y10
+	VADDPS  Y10, Y9, Y9
+	VMULPS  (BX), Y2, Y10
+	VMULPS  Y8, Y8, Y8
+	VMULPS  Y8, Y3, Y8
+	VADDPS  Y8, Y10, Y8
+	VMOVUPS Y9, (DX)
+	VMOVUPS Y8, (BX)
+	VMAXPS  (SI), Y8, Y8
+	VMOVUPS Y8, (SI)
+	VMULPS  Y9, Y5, Y9
+	VSQRTPS Y8, Y8
+	VMULPS  Y6, Y8, Y8
+	VADDPS  Y4, Y8, Y8
+	VDIVPS  Y8, Y9, Y8
+	VMOVUPS (AX), Y9
+	VSUBPS  Y8, Y9, Y8
+	VMOVUPS Y8, (AX)
+	VMOVUPS 32(CX), Y8
+	VMULPS  32(AX), Y7, Y9
+	VADDPS  Y9, Y8, Y8
+	VMULPS  32(DX), Y0, Y9
+	VMULPS  Y8, Y1, Y10
+	VADDPS  Y10, Y9, Y9
+	VMULPS  32(BX), Y2, Y10
+	VMULPS  Y8, Y8, Y8
+	VMULPS  Y8, Y3, Y8
+	VADDPS  Y8, Y10, Y8
+	VMOVUPS Y9, 32(DX)
+	VMOVUPS Y8, 32(BX)
+	VMAXPS  32(SI), Y8, Y8
+	VMOVUPS Y8, 32(SI)
+	VMULPS  Y9, Y5, Y9
+	VSQRTPS Y8, Y8
+	VMULPS  Y6, Y8, Y8
+	VADDPS  Y4, Y8, Y8
+	VDIVPS  Y8, Y9, Y8
+	VMOVUPS 32(AX), Y9
+	VSUBPS  Y8, Y9, Y8
+	VMOVUPS Y8, 32(AX)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, CX
+	ADDQ    $0x00000040, DX
+	ADDQ    $0x00000040, BX
+	ADDQ    $0x00000040, SI
+	SUBQ    $0x00000010, DI
+	CMPQ    DI, $0x00000010
+	JGE     decayWide
+
+decayNarrow:
+	TESTQ   DI, DI
+	JZ      decayDone
+	VMOVUPS (CX), Y8
+	VMULPS  (AX), Y7, Y9
+	VADDPS  Y9, Y8, Y8
+	VMULPS  (DX), Y0, Y9
+	VMULPS  Y8, Y1, Y10
+	VADDPS  Y10, Y9, Y9
+	VMULPS  (BX), Y2, Y10
+	VMULPS  Y8, Y8, Y8
+	VMULPS  Y8, Y3, Y8
+	VADDPS  Y8, Y10, Y8
+	VMOVUPS Y9, (DX)
+	VMOVUPS Y8, (BX)
+	VMAXPS  (SI), Y8, Y8
+	VMOVUPS Y8, (SI)
+	VMULPS  Y9, Y5, Y9
+	VSQRTPS Y8, Y8
+	VMULPS  Y6, Y8, Y8
+	VADDPS  Y4, Y8, Y8
+	VDIVPS  Y8, Y9, Y8
+	VMOVUPS (AX), Y9
+	VSUBPS  Y8, Y9, Y8
+	VMOVUPS Y8, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	ADDQ    $0x00000020, DX
+	ADDQ    $0x00000020, BX
+	ADDQ    $0x00000020, SI
+	SUBQ    $0x00000008, DI
+	JMP     decayNarrow
+
+decayDone:
+	VZEROUPPER
+	RET
+
+// func ftrlWide(w []float32, g []float32, z []float32, n []float32, alpha float32, beta float32, l1 float32, l2 float32)
+// Requires: AVX, AVX2
+TEXT ·ftrlWide(SB), NOSPLIT, $0-112
+	MOVQ         w_base+0(FP), AX
+	MOVQ         g_base+24(FP), CX
+	MOVQ         z_base+48(FP), DX
+	MOVQ         n_base+72(FP), BX
+	MOVQ         w_len+8(FP), SI
+	VBROADCASTSS alpha+96(FP), Y0
+	VBROADCASTSS beta+100(FP), Y1
+	VBROADCASTSS l1+104(FP), Y2
+	VBROADCASTSS l2+108(FP), Y3
+	MOVL         $0x80000000, DI
+	VMOVD        DI, X4
+	VPBROADCASTD X4, Y4
+	VXORPS       Y5, Y5, Y5
+	CMPQ         SI, $0x00000008
+	JLT          ftrlNarrow
+
+ftrlWide:
+	VMOVUPS (CX), Y6
+	VMOVUPS (BX), Y7
+	VMULPS  Y6, Y6, Y8
+	VADDPS  Y8, Y7, Y8
+	VMOVUPS Y8, (BX)
+	VSQRTPS Y8, Y8
+	VSQRTPS Y7, Y7
+	VSUBPS  Y7, Y8, Y7
+	VDIVPS  Y0, Y7, Y7
+	VMOVUPS (DX), Y9
+	VADDPS  Y6, Y9, Y6
+	VMULPS  (AX), Y7, Y7
+	VSUBPS  Y7, Y6, Y6
+	VMOVUPS Y6, (DX)
+	VANDNPS Y6, Y4, Y7
+	VSUBPS  Y2, Y7, Y7
+	VMAXPS  Y7, Y5, Y7
+	VANDNPS Y4, Y6, Y6
+	VORPS   Y7, Y6, Y6
+	VADDPS  Y8, Y1, Y8
+	VDIVPS  Y0, Y8, Y8
+	VADDPS  Y3, Y8, Y8
+	VDIVPS  Y8, Y6, Y6
+	VCMPPS  $0x04, Y5, Y7, Y7
+	VANDPS  Y6, Y7, Y6
+	VMOVUPS Y6, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	ADDQ    $0x00000020, DX
+	ADDQ    $0x00000020, BX
+	SUBQ    $0x00000008, SI
+	CMPQ    SI, $0x00000008
+	JGE     ftrlWide
+
+ftrlNarrow:
+	VZEROUPPER
+	RET
+
 // func encodeFP16Wide(dst []uint16, src []float32)
 // Requires: AVX, F16C
 TEXT ·encodeFP16Wide(SB), NOSPLIT, $0-48
@@ -1328,6 +1590,21 @@ decodeBF16Narrow:
 
 decodeBF16Done:
 	VZEROUPPER
+	RET
+
+// func prefetchWide(address uintptr, bytes int)
+// Requires: MMX+
+TEXT ·prefetchWide(SB), NOSPLIT, $0-16
+	MOVQ address+0(FP), AX
+	MOVQ bytes+8(FP), CX
+	ADDQ AX, CX
+	ANDQ $-64, AX
+
+prefetch:
+	PREFETCHT0 (AX)
+	ADDQ       $+64, AX
+	CMPQ       AX, CX
+	JCS        prefetch
 	RET
 
 // func encodeBF16Widest(dst []uint16, src []float32)

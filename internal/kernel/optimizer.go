@@ -72,6 +72,10 @@ func AdagradRow(w, g, sum []float32, lr, eps, weightDecay float32) {
 // n += g*g, and w to -(z-sign(z)*l1)/((beta+sqrt(n))/alpha+l2), or to zero where the absolute
 // value of z is at most l1.
 func FTRL(w, g, z, n []float32, alpha, beta, l1, l2 float32) {
+	for k := wide(min(len(w), len(g), len(z), len(n))); k > 0; k = wide(min(len(w), len(g), len(z), len(n))) {
+		ftrlWide(w[:k], g[:k], z[:k], n[:k], alpha, beta, l1, l2)
+		w, g, z, n = w[k:], g[k:], z[k:], n[k:]
+	}
 	ftrlGeneric(w, g, z, n, alpha, beta, l1, l2)
 }
 
@@ -180,6 +184,10 @@ func Adam(w, g, m, v []float32, p AdamParams) {
 // under the root (Reddi, Kale and Kumar, ICLR 2018), with bias corrections as in
 // torch.optim.Adam.
 func AMSGrad(w, g, m, v, h []float32, p AdamParams) {
+	for n := wide(min(len(w), len(g), len(m), len(v), len(h))); n > 0; n = wide(min(len(w), len(g), len(m), len(v), len(h))) {
+		amsGradWide(w[:n], g[:n], m[:n], v[:n], h[:n], p.Beta1, p.Blend1, p.Beta2, p.Blend2, p.Eps, p.StepSize, p.RootScale, p.WeightDecay)
+		w, g, m, v, h = w[n:], g[n:], m[n:], v[n:], h[n:]
+	}
 	amsGradGeneric(w, g, m, v, h, p)
 }
 

@@ -23,36 +23,41 @@ func onEachPath(t *testing.T, test func(t *testing.T)) {
 // takes scalars from s and returns the bits of a scalar result, if there is one.
 type operation struct {
 	name string
-	run  func(x [4][]float32, s [8]float32) uint32
+	run  func(x [5][]float32, s [8]float32) uint32
 }
 
 func operations() []operation {
 	params := func(s [8]float32, decay, shrink float32) AdamParams {
 		return AdamParams{s[0], s[1], s[2], s[3], s[4], s[5], s[6], decay, shrink}
 	}
-	plain := func(name string, run func(x [4][]float32, s [8]float32)) operation {
-		return operation{name, func(x [4][]float32, s [8]float32) uint32 { run(x, s); return 0 }}
+	plain := func(name string, run func(x [5][]float32, s [8]float32)) operation {
+		return operation{name, func(x [5][]float32, s [8]float32) uint32 { run(x, s); return 0 }}
 	}
 	return []operation{
-		plain("Add", func(x [4][]float32, _ [8]float32) { Add(x[0], x[1]) }),
-		plain("AddSelf", func(x [4][]float32, _ [8]float32) { Add(x[0], x[0]) }),
-		plain("Axpy", func(x [4][]float32, s [8]float32) { Axpy(x[0], s[0], x[1]) }),
-		plain("Scale", func(x [4][]float32, s [8]float32) { Scale(x[0], s[0]) }),
-		plain("SGD", func(x [4][]float32, s [8]float32) { SGD(x[0], x[1], s[0], 0) }),
-		plain("SGDDecay", func(x [4][]float32, s [8]float32) { SGD(x[0], x[1], s[0], s[7]) }),
-		plain("Momentum", func(x [4][]float32, s [8]float32) { Momentum(x[0], x[1], x[2], s[0], s[1], 0) }),
-		plain("MomentumDecay", func(x [4][]float32, s [8]float32) { Momentum(x[0], x[1], x[2], s[0], s[1], s[7]) }),
-		plain("Nesterov", func(x [4][]float32, s [8]float32) { Nesterov(x[0], x[1], x[2], s[0], s[1], 0) }),
-		plain("NesterovDecay", func(x [4][]float32, s [8]float32) { Nesterov(x[0], x[1], x[2], s[0], s[1], s[7]) }),
-		plain("Adagrad", func(x [4][]float32, s [8]float32) { Adagrad(x[0], x[1], x[2], s[0], s[1], 0) }),
-		plain("AdagradDecay", func(x [4][]float32, s [8]float32) { Adagrad(x[0], x[1], x[2], s[0], s[1], s[7]) }),
-		plain("Adam", func(x [4][]float32, s [8]float32) { Adam(x[0], x[1], x[2], x[3], params(s, 0, s[7])) }),
-		plain("AdamDecay", func(x [4][]float32, s [8]float32) { Adam(x[0], x[1], x[2], x[3], params(s, s[7], 0)) }),
-		plain("AdamW", func(x [4][]float32, s [8]float32) { AdamW(x[0], x[1], x[2], x[3], params(s, s[7], 0)) }),
-		plain("AdamWDecay", func(x [4][]float32, s [8]float32) { AdamW(x[0], x[1], x[2], x[3], params(s, 0, s[7])) }),
-		{"Dot", func(x [4][]float32, _ [8]float32) uint32 { return math.Float32bits(Dot(x[0], x[1])) }},
-		{"MaxAbs", func(x [4][]float32, _ [8]float32) uint32 { return math.Float32bits(MaxAbs(x[0])) }},
-		{"AllFinite", func(x [4][]float32, _ [8]float32) uint32 {
+		plain("Add", func(x [5][]float32, _ [8]float32) { Add(x[0], x[1]) }),
+		plain("AddSelf", func(x [5][]float32, _ [8]float32) { Add(x[0], x[0]) }),
+		plain("Axpy", func(x [5][]float32, s [8]float32) { Axpy(x[0], s[0], x[1]) }),
+		plain("Scale", func(x [5][]float32, s [8]float32) { Scale(x[0], s[0]) }),
+		plain("SGD", func(x [5][]float32, s [8]float32) { SGD(x[0], x[1], s[0], 0) }),
+		plain("SGDDecay", func(x [5][]float32, s [8]float32) { SGD(x[0], x[1], s[0], s[7]) }),
+		plain("Momentum", func(x [5][]float32, s [8]float32) { Momentum(x[0], x[1], x[2], s[0], s[1], 0) }),
+		plain("MomentumDecay", func(x [5][]float32, s [8]float32) { Momentum(x[0], x[1], x[2], s[0], s[1], s[7]) }),
+		plain("Nesterov", func(x [5][]float32, s [8]float32) { Nesterov(x[0], x[1], x[2], s[0], s[1], 0) }),
+		plain("NesterovDecay", func(x [5][]float32, s [8]float32) { Nesterov(x[0], x[1], x[2], s[0], s[1], s[7]) }),
+		plain("Adagrad", func(x [5][]float32, s [8]float32) { Adagrad(x[0], x[1], x[2], s[0], s[1], 0) }),
+		plain("AdagradDecay", func(x [5][]float32, s [8]float32) { Adagrad(x[0], x[1], x[2], s[0], s[1], s[7]) }),
+		plain("Adam", func(x [5][]float32, s [8]float32) { Adam(x[0], x[1], x[2], x[3], params(s, 0, s[7])) }),
+		plain("AdamDecay", func(x [5][]float32, s [8]float32) { Adam(x[0], x[1], x[2], x[3], params(s, s[7], 0)) }),
+		plain("AdamW", func(x [5][]float32, s [8]float32) { AdamW(x[0], x[1], x[2], x[3], params(s, s[7], 0)) }),
+		plain("AdamWDecay", func(x [5][]float32, s [8]float32) { AdamW(x[0], x[1], x[2], x[3], params(s, 0, s[7])) }),
+		plain("AMSGrad", func(x [5][]float32, s [8]float32) { AMSGrad(x[0], x[1], x[2], x[3], x[4], params(s, 0, 0)) }),
+		plain("AMSGradDecay", func(x [5][]float32, s [8]float32) { AMSGrad(x[0], x[1], x[2], x[3], x[4], params(s, s[7], 0)) }),
+		plain("FTRL", func(x [5][]float32, s [8]float32) { FTRL(x[0], x[1], x[2], x[3], s[0], s[1], s[2], s[3]) }),
+		plain("FTRLPlain", func(x [5][]float32, s [8]float32) { FTRL(x[0], x[1], x[2], x[3], s[0], 0, 0, 0) }),
+		plain("AdagradRow", func(x [5][]float32, s [8]float32) { AdagradRow(x[0], x[1], x[2], s[0], s[1], 0) }),
+		{"Dot", func(x [5][]float32, _ [8]float32) uint32 { return math.Float32bits(Dot(x[0], x[1])) }},
+		{"MaxAbs", func(x [5][]float32, _ [8]float32) uint32 { return math.Float32bits(MaxAbs(x[0])) }},
+		{"AllFinite", func(x [5][]float32, _ [8]float32) uint32 {
 			if AllFinite(x[0]) {
 				return 1
 			}
@@ -65,18 +70,18 @@ func operations() []operation {
 const margin = 8
 
 // compare runs an operation with every version on copies of the buffers, of which the
-// slices are all but the margins and one to four further elements at the front (so
+// slices are all but the margins and one to five further elements at the front (so
 // that the slices are unaligned each in its own way), and wants the same bits all over.
-func compare(t *testing.T, op operation, buffers [4][]float32, scalars [8]float32) {
+func compare(t *testing.T, op operation, buffers [5][]float32, scalars [8]float32) {
 	t.Helper()
-	var want [4][]float32
+	var want [5][]float32
 	var wantResult uint32
 	for i, path := range paths() {
 		use(t, path)
-		var got, x [4][]float32
+		var got, x [5][]float32
 		for j, b := range buffers {
 			got[j] = append([]float32(nil), b...)
-			x[j] = got[j][margin+j : len(b)-margin-3+j]
+			x[j] = got[j][margin+j : len(b)-margin-4+j]
 		}
 		result := op.run(x, scalars)
 		if i == 0 {
@@ -142,9 +147,9 @@ func TestVersionsHaveTheSameBits(t *testing.T) {
 				for _, size := range sizes {
 					rng := rand.New(rand.NewPCG(8, uint64(size)))
 					for range max(1, repeats/(size+1)) {
-						var buffers [4][]float32
+						var buffers [5][]float32
 						for i := range buffers {
-							buffers[i] = make([]float32, size+2*margin+3)
+							buffers[i] = make([]float32, size+2*margin+4)
 							for k := range buffers[i] {
 								buffers[i][k] = picker.draw(rng)
 							}
@@ -167,15 +172,15 @@ func TestWideLengthsDiffer(t *testing.T) {
 	for _, op := range operations() {
 		for range 200 {
 			lengths := [4]int{rng.IntN(70), rng.IntN(70), rng.IntN(70), rng.IntN(70)}
-			cut := operation{op.name, func(x [4][]float32, s [8]float32) uint32 {
+			cut := operation{op.name, func(x [5][]float32, s [8]float32) uint32 {
 				for i := range x {
 					x[i] = x[i][:lengths[i]]
 				}
 				return op.run(x, s)
 			}}
-			var buffers [4][]float32
+			var buffers [5][]float32
 			for i := range buffers {
-				buffers[i] = randomSlice(rng, 70+2*margin+3)
+				buffers[i] = randomSlice(rng, 70+2*margin+4)
 			}
 			compare(t, cut, buffers, [8]float32(randomSlice(rng, 8)))
 		}
@@ -185,7 +190,7 @@ func TestWideLengthsDiffer(t *testing.T) {
 // FuzzVersions takes scalars and elements of all slices from bits that the fuzzer picks.
 func FuzzVersions(f *testing.F) {
 	for which := range operations() {
-		f.Add(uint8(which), make([]byte, 4*(8+4*20)))
+		f.Add(uint8(which), make([]byte, 4*(8+5*20)))
 	}
 	f.Fuzz(func(t *testing.T, which uint8, data []byte) {
 		var numbers []float32
@@ -195,10 +200,10 @@ func FuzzVersions(f *testing.F) {
 		}
 		var scalars [8]float32
 		numbers = numbers[copy(scalars[:], numbers):]
-		size := len(numbers) / 4
-		var buffers [4][]float32
+		size := len(numbers) / 5
+		var buffers [5][]float32
 		for i := range buffers {
-			buffers[i] = make([]float32, size+2*margin+3)
+			buffers[i] = make([]float32, size+2*margin+4)
 			copy(buffers[i][margin+i:], numbers[i*size:(i+1)*size])
 		}
 		all := operations()

@@ -36,9 +36,7 @@ func Uniform(dst []float32, seed, stream uint64, first int64, scale float32) {
 }
 
 // Normal fills dst with values of mean zero and standard deviation std, none
-// further out than 8.6 times std. Splits behave as in [Uniform]. Logarithm and
-// sine come from package math in float64, whose last bit may differ between
-// architectures; after rounding to float32 a difference is very rare.
+// further out than 8.6 times std. Splits and machines behave as in [Uniform].
 func Normal(dst []float32, seed, stream uint64, first int64, std float32) {
 	key := streamKey(seed, stream)
 	i := 0
@@ -90,9 +88,8 @@ func truncated(key, index uint64) float32 {
 func boxMuller(key, pair uint64) (even, odd float32) {
 	const unit = 1.0 / (1 << 53)
 	u := float64(draw(key, 2*pair)>>11+1) * unit // (0, 1], its logarithm is finite
-	angle := float64(draw(key, 2*pair+1)>>11) * unit * (2 * math.Pi)
-	radius := math.Sqrt(-2 * math.Log(u))
-	sin, cos := math.Sincos(angle)
+	sin, cos := sineCosine(float64(draw(key, 2*pair+1)>>11) * unit)
+	radius := math.Sqrt(-2 * logarithm(u))
 	return float32(radius * cos), float32(radius * sin)
 }
 

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -103,6 +104,41 @@ func TestInitializersAreFixed(t *testing.T) {
 	Normal(x, 1, Stream("w"), 0, 1)
 	require.InDeltaSlice(t, []float32{0.8290787211165691, -0.8048450204015468, 2.0592408843624868}, x, 1e-6)
 	require.Equal(t, uint64(0xaf63dc4c8601ec8c), Stream("a"), "published FNV-1a test vector")
+}
+
+// TestInitializersAreTheSameEverywhere pins the bits of many values. The test runs for arm64
+// as well, see TestUnderEmulation.
+func TestInitializersAreTheSameEverywhere(t *testing.T) {
+	for i, want := range []uint32{0x9247f55e, 0x9c00982a, 0x861c959f} {
+		x := make([]float32, 10_000)
+		initializers[i].fill(x, 3, Stream("w"), 1, 0.1)
+		bytes := make([]byte, 0, 4*len(x))
+		for _, e := range x {
+			bytes = binary.LittleEndian.AppendUint32(bytes, math.Float32bits(e))
+		}
+		require.Equal(t, want, CRC32C(0, bytes), "%s", initializers[i].name)
+	}
+}
+
+func TestPortableFunctions(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 100_000 {
+		x := rng.Float64()
+		if i < 100 {
+			x = float64(i+1) / (1 << 53)
+		}
+		require.InEpsilon(t, math.Log(x), logarithm(x), 1e-14, "%v", x)
+		turns := math.Floor(x*(1<<53)) / (1 << 53)
+		sine, cosine := sineCosine(turns)
+		wantSine, wantCosine := math.Sincos(2 * math.Pi * turns)
+		require.InDelta(t, wantSine, sine, 2e-15, "%v", turns)
+		require.InDelta(t, wantCosine, cosine, 2e-15, "%v", turns)
+	}
+	require.Zero(t, logarithm(1))
+	for turns, want := range map[float64][2]float64{0: {0, 1}, 0.25: {1, 0}, 0.5: {0, -1}, 0.75: {-1, 0}} {
+		sine, cosine := sineCosine(turns)
+		require.Equal(t, want, [2]float64{sine + 0, cosine + 0})
+	}
 }
 
 func TestInitializerScale(t *testing.T) {

@@ -148,10 +148,26 @@ func testNothingAllocates(t *testing.T) {
 	w, g, m, v := make([]float32, 99), make([]float32, 99), make([]float32, 99), make([]float32, 99)
 	require.Zero(t, testing.AllocsPerRun(10, func() {
 		Axpy(w, 2, g)
+		Prefetch(g)
 		Uniform(g, 1, 2, 3, 4)
 		Normal(g, 1, 2, 3, 4)
 		Adam(w, g, m, v, NewAdam(lr, beta1, beta2, eps, 0, 1))
 	}))
+}
+
+// TestPrefetch asks for slices of any length at any place: it must not fault.
+func TestPrefetch(t *testing.T) { onEachPath(t, testPrefetch) }
+
+func testPrefetch(*testing.T) {
+	x := make([]float32, 1000)
+	for begin := range 40 {
+		for end := begin; end < len(x); end += 37 {
+			Prefetch(x[begin:end])
+		}
+	}
+	Prefetch(x[len(x):])
+	Prefetch[float32](nil)
+	Prefetch([]struct{}{{}})
 }
 
 func randomSlice(rng *rand.Rand, size int) []float32 {

@@ -22,19 +22,20 @@ func (t *Table) countTouch(b *block, id int64, hash uint64, now uint32) bool {
 	if b.waiting == nil {
 		b.waiting = &rows{layout: &t.counters, dir: emptyIndex()}
 	}
-	row := b.waiting.find(id, hash)
-	if row < 0 {
+	p, ok := b.waiting.find(id, hash)
+	if !ok {
 		if b.waiting.n >= MaxBlockRows {
 			return false
 		}
-		row = b.waiting.add(id, hash)
+		p = b.waiting.add(id, hash)
 	}
 	// The counter stays until the row is made, for ids that are there twice.
-	s := b.waiting.stateOf(row).touch(now)
+	counter := b.waiting.row(p)
+	s := counter.state().touch(now)
 	if s.steps() < uint64(t.touches) {
 		s++
 	}
-	b.waiting.setState(row, s)
+	counter.setState(s)
 	return s.steps() >= uint64(t.touches)
 }
 
@@ -46,21 +47,19 @@ func (t *Table) admits(b *block, id int64, hash uint64) bool {
 	case t.filter > 0:
 		count = b.filter.estimate(hash)
 	case b.waiting != nil:
-		if row := b.waiting.find(id, hash); row >= 0 {
-			count = uint32(b.waiting.stateOf(row).steps())
+		if p, ok := b.waiting.find(id, hash); ok {
+			count = uint32(b.waiting.row(p).state().steps())
 		}
 	}
 	return count+1 >= t.touches
 }
 
 // forget removes the counter of an id, if it has one.
-func (r *rows) forget(id int64, hash uint64) bool {
-	row := r.find(id, hash)
-	if row >= 0 {
-		r.remove(row)
+func (r *rows) forget(id int64, hash uint64) {
+	if p, ok := r.find(id, hash); ok {
+		r.remove(p)
 		r.trim(1)
 	}
-	return row >= 0
 }
 
 // expireWaiting ages the counters of a block.
@@ -72,11 +71,11 @@ func (t *Table) expireWaiting(b *block, now uint32) {
 	if b.waiting == nil {
 		return
 	}
-	for row := 0; row < b.waiting.n; {
-		if b.waiting.stateOf(row).idle(now) >= t.expire {
-			b.waiting.remove(row)
+	for p := place(0); p < b.waiting.place(b.waiting.n); {
+		if b.waiting.row(p).state().idle(now) >= t.expire {
+			b.waiting.remove(p)
 		} else {
-			row++
+			p = b.waiting.next(p)
 		}
 	}
 	if b.waiting.n == 0 {
@@ -101,9 +100,10 @@ func (t *Table) AppendWaiting(block int, dst []byte) []byte {
 		return dst
 	}
 	dst = slices.Grow(dst, b.waiting.n*waitingBytes)
-	for row := range b.waiting.n {
-		s := b.waiting.stateOf(row)
-		dst = binary.LittleEndian.AppendUint64(dst, uint64(b.waiting.id(row)))
+	for i := range b.waiting.n {
+		counter := b.waiting.row(b.waiting.place(i))
+		s := counter.state()
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(counter.id()))
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(s.steps()))
 		dst = binary.LittleEndian.AppendUint32(dst, s.touched())
 	}
@@ -135,20 +135,22 @@ func (t *Table) SetWaiting(block int, src []byte) error {
 	for ; len(src) > 0; src = src[waitingBytes:] {
 		id, count := int64(binary.LittleEndian.Uint64(src)), binary.LittleEndian.Uint32(src[8:])
 		hash := shard.Hash(id)
+		_, counted := waiting.find(id, hash)
+		_, has := b.find(id, hash)
 		switch {
 		case t.blockOf(hash) != block:
 			return fmt.Errorf("table: block %d: counter of id %d, which is of another block", block, id)
-		case waiting.find(id, hash) >= 0:
+		case counted:
 			return fmt.Errorf("table: block %d: two counters of id %d", block, id)
-		case b.find(id, hash) >= 0:
+		case has:
 			return fmt.Errorf("table: block %d: counter of id %d, which has a row", block, id)
 		case count == 0 || count > MaxSteps:
 			return fmt.Errorf("table: block %d: count %d of id %d, must be in [1, %d]", block, count, id, MaxSteps)
 		case waiting.n >= MaxBlockRows:
 			return fmt.Errorf("table: block %d: more than %d counters", block, MaxBlockRows)
 		}
-		row := waiting.add(id, hash)
-		waiting.setState(row, state(count).touch(binary.LittleEndian.Uint32(src[12:])))
+		p := waiting.add(id, hash)
+		waiting.row(p).setState(state(count).touch(binary.LittleEndian.Uint32(src[12:])))
 	}
 	b.waiting = waiting
 	return nil

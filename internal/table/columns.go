@@ -59,9 +59,9 @@ func (t *Table) Read(block, from int, c *Columns) int {
 	b := &t.blocks[block]
 	n := max(min(len(c.IDs), b.n-from), 0)
 	for i := range n {
-		row := from + i
-		values, s := b.values(row), b.stateOf(row)
-		c.IDs[i], c.State[i] = b.id(row), uint64(s)
+		r := b.row(b.place(from + i))
+		values, s := r[b.values:], b.state(r)
+		c.IDs[i], c.State[i] = r.id(), uint64(s)
 		copy(c.Weights[i*t.dim:(i+1)*t.dim], values)
 		values = values[t.dim:]
 		for k := range t.rule.Slots {
@@ -72,8 +72,8 @@ func (t *Table) Read(block, from int, c *Columns) int {
 		if !t.layout.hasSums {
 			continue
 		}
-		if sum := c.Sums[i*t.dim : (i+1)*t.dim]; s&dirtyBit != 0 {
-			copy(sum, b.sum(row, t.dim))
+		if sum := c.Sums[i*t.dim : (i+1)*t.dim]; s.dirty() {
+			copy(sum, b.sumAt(int(r.sum())-1, t.dim))
 		} else {
 			clear(sum)
 		}
@@ -94,16 +94,16 @@ func (t *Table) Append(block int, c *Columns) error {
 	before := b.n
 	for i, id := range c.IDs {
 		hash := shard.Hash(id)
-		if b.find(id, hash) >= 0 {
+		if _, ok := b.find(id, hash); ok {
 			for b.n > before {
-				t.remove(b, b.n-1)
+				t.remove(b, b.place(b.n-1))
 			}
 			b.trim(0)
 			return fmt.Errorf("table: block %d: id %d is there twice", block, id)
 		}
-		row := b.add(id, hash)
+		p := b.add(id, hash)
 		t.rows++
-		t.set(b, row, i, c)
+		t.set(b, p, i, c)
 		if b.waiting != nil {
 			b.waiting.forget(id, hash)
 		}
@@ -112,8 +112,9 @@ func (t *Table) Append(block int, c *Columns) error {
 }
 
 // set gives a new row what line i of the columns says.
-func (t *Table) set(b *block, row, i int, c *Columns) {
-	values := b.values(row)
+func (t *Table) set(b *block, p place, i int, c *Columns) {
+	r := b.row(p)
+	values := r[b.values:]
 	copy(values, c.Weights[i*t.dim:(i+1)*t.dim])
 	values = values[t.dim:]
 	for k := range t.rule.Slots {
@@ -122,9 +123,11 @@ func (t *Table) set(b *block, row, i int, c *Columns) {
 		values = values[e:]
 	}
 	s := state(c.State[i])
-	b.setState(row, s)
-	if s&dirtyBit != 0 {
-		copy(b.sum(row, t.dim), c.Sums[i*t.dim:(i+1)*t.dim])
+	if b.hasState {
+		r.setState(s)
+	}
+	if s.dirty() {
+		copy(b.sum(p, t.dim), c.Sums[i*t.dim:(i+1)*t.dim])
 	}
 }
 
@@ -160,7 +163,7 @@ func (t *Table) checkColumns(block int, c *Columns) error {
 			return fmt.Errorf("table: block %d: id %d is of another block", block, id)
 		}
 		s := state(c.State[i])
-		if s&dirtyBit != 0 && !t.layout.hasSums {
+		if s.dirty() && !t.layout.hasSums {
 			return fmt.Errorf("table: block %d: id %d has a sum, the table has none", block, id)
 		}
 		if s.steps() != 0 && !t.rule.Steps {
@@ -179,7 +182,7 @@ func (t *Table) Settle(c *Columns) {
 	slots := make([][]float32, len(c.Slots))
 	for i := range c.IDs {
 		s := state(c.State[i])
-		if s&dirtyBit == 0 {
+		if !s.dirty() {
 			continue
 		}
 		s = t.counted(s &^ dirtyBit)

@@ -11,7 +11,7 @@ const (
 	// BlockElems is the number of elements of the bucket space in one block.
 	BlockElems = 1 << 16
 	// MaxBlockRows is the largest number of rows of one block, whatever Config says.
-	MaxBlockRows = 1<<rowBits - 2
+	MaxBlockRows = 1 << (placeBits - 1)
 
 	maxFilterTouches = 255 // what one byte counts
 )

@@ -20,51 +20,47 @@ func (t *Table) pushMissing(ids []int64, grads []float32, now uint32, result *Re
 			}
 		}
 	}
+	if t.maxRows > 0 && t.evict != Refuse {
+		result.Evicted = t.makeRoom(ids, admitted)
+	}
 	for _, i := range admitted {
 		hash := shard.Hash(ids[i])
 		block := t.blockOf(hash)
 		b := &t.blocks[block]
-		row := b.find(ids[i], hash) // an id may be there twice
-		if row < 0 {
-			evicted, ok := t.makeRoom(block, hash)
-			result.Evicted += evicted
-			if !ok {
+		p, ok := b.find(ids[i], hash) // an id may be there twice
+		if !ok {
+			if !t.fits(block) {
 				result.Refused++
 				continue
 			}
-			row = t.create(b, ids[i], hash)
+			p = t.create(b, ids[i], hash)
 		}
-		t.apply(b, row, t.gradient(grads, int(i)), now)
+		t.apply(b, p, b.row(p), t.gradient(grads, int(i)), now)
 		result.Applied++
 	}
 }
 
 // create makes the row of an id.
-func (t *Table) create(b *block, id int64, hash uint64) int {
-	row := b.add(id, hash)
+func (t *Table) create(b *block, id int64, hash uint64) place {
+	p := b.add(id, hash)
 	t.rows++
-	values := b.values(row)
+	values := b.row(p)[b.values:]
 	t.initial.fill(values[:t.dim], id)
-	t.startSlots(values[t.dim:])
-	if b.waiting != nil {
-		b.waiting.forget(id, hash)
-	}
-	return row
-}
-
-// startSlots gives the slots of a row their first values.
-func (t *Table) startSlots(values []float32) {
+	values = values[t.dim:]
 	for _, s := range t.rule.Slots {
 		kernel.Fill(values[:s.Elems], s.Start)
 		values = values[s.Elems:]
 	}
+	if b.waiting != nil {
+		b.waiting.forget(id, hash)
+	}
+	return p
 }
 
 // remove removes a row and its sum.
-func (t *Table) remove(b *block, row int) {
-	b.dropSum(row)
-	last := b.n - 1
-	b.rows.remove(row)
-	b.movedSum(row, last)
+func (t *Table) remove(b *block, p place) {
+	b.dropSum(p)
+	b.rows.remove(p)
+	b.movedSum(p)
 	t.rows--
 }

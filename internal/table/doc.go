@@ -19,6 +19,14 @@
 //
 // Every int64 is an id, whatever its sign. Ids must belong to the shard ([Table.Holds]).
 //
+// # The life of a row
+//
+// A row comes into being at a push, the first one or, with [Admission], a later one. It goes
+// when it has not been pushed to for long ([Table.Expire]), when others need its room
+// ([Eviction]) or when it is deleted; a later push makes it anew, with its first weights. Pulls
+// are no touches: they make nothing and keep nothing alive. A row that waits for
+// [Table.Close] neither expires nor is evicted.
+//
 // # Concurrency, determinism
 //
 // A table has no lock, goroutine, clock or random state. Its caller lets one goroutine at a

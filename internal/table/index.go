@@ -15,21 +15,23 @@ import "github.com/elasticps/elasticps/shard"
 const (
 	segmentBits = 13 // a segment has at most 8192 slots
 	maxDepth    = 12 // of the directory: beyond, segments grow instead
-	rowBits     = 24 // of a slot; the others are the tag
+	placeBits   = 24 // of a slot; the others are the tag
 	tagShift    = 32 // of the hash
 	minSlots    = 8
 )
 
-// entry is what a slot holds: the tag and the row plus one, zero when it is empty.
+// entry is what a slot holds: the tag and the place plus one, zero when it is empty. The
+// place of an empty one is nowhere.
 type entry uint32
 
-const rowMask = 1<<rowBits - 1
-
-func newEntry(hash uint64, row int) entry {
-	return entry(hash>>tagShift<<rowBits) | entry(row+1)
+func newEntry(hash uint64, p place) entry {
+	return entry(hash>>tagShift<<placeBits) | entry(p+1)
 }
 
-func (e entry) row() int { return int(e&rowMask) - 1 }
+func (e entry) place() place { return place(e&(1<<placeBits-1)) - 1 }
+
+// mayBe reports whether the tag is that of a hash.
+func (e entry) mayBe(hash uint64) bool { return uint8(e>>placeBits) == uint8(hash>>tagShift) }
 
 // segment is one part of the index. Its number of slots is a power of two.
 type segment struct {
@@ -51,11 +53,11 @@ func (s *segment) add(hash uint64, e entry) {
 	s.used++
 }
 
-// slot returns the slot that holds the row, which must be there.
-func (s *segment) slot(hash uint64, row int) uint64 {
+// slot returns the slot that holds a place, which must be there.
+func (s *segment) slot(hash uint64, p place) uint64 {
 	mask := uint64(len(s.slots) - 1)
 	at := hash & mask
-	for s.slots[at].row() != row {
+	for s.slots[at].place() != p {
 		at = (at + 1) & mask
 	}
 	return at
@@ -68,23 +70,39 @@ func (r *rows) segment(hash uint64) *segment {
 	return r.dir[hash>>segmentBits&uint64(len(r.dir)-1)]
 }
 
-// find returns the row of an id, -1 if there is none.
-func (r *rows) find(id int64, hash uint64) int {
+// home is the slot at which the search for a hash begins.
+func (s *segment) home(hash uint64) []entry {
+	at := hash & uint64(len(s.slots)-1)
+	return s.slots[at : at+1]
+}
+
+// first returns the place of the first row whose tag is that of a hash, or nowhere.
+func (s *segment) first(hash uint64) place {
+	mask := uint64(len(s.slots) - 1)
+	for at := hash & mask; ; at = (at + 1) & mask {
+		if e := s.slots[at]; e == 0 || e.mayBe(hash) {
+			return e.place()
+		}
+	}
+}
+
+// find returns the place of the row of an id, if there is one.
+func (r *rows) find(id int64, hash uint64) (place, bool) {
 	s := r.segment(hash)
 	mask := uint64(len(s.slots) - 1)
 	for at := hash & mask; ; at = (at + 1) & mask {
 		e := s.slots[at]
 		if e == 0 {
-			return -1
+			return 0, false
 		}
-		if uint64(e>>rowBits) == hash>>tagShift&0xff && r.id(e.row()) == id {
-			return e.row()
+		if e.mayBe(hash) && r.row(e.place()).id() == id {
+			return e.place(), true
 		}
 	}
 }
 
 // insert enters a row whose id is not there yet.
-func (r *rows) insert(hash uint64, row int) {
+func (r *rows) insert(hash uint64, p place) {
 	s := r.segment(hash)
 	for s.full() {
 		if len(s.slots) >= 1<<segmentBits && s.depth < maxDepth {
@@ -94,7 +112,7 @@ func (r *rows) insert(hash uint64, row int) {
 		}
 		s = r.segment(hash)
 	}
-	s.add(hash, newEntry(hash, row))
+	s.add(hash, newEntry(hash, p))
 }
 
 // grow gives a segment twice the slots. An empty block gets a segment of its own: until
@@ -103,7 +121,7 @@ func (r *rows) grow(s *segment) {
 	bigger := &segment{slots: make([]entry, max(2*len(s.slots), minSlots)), depth: s.depth}
 	for _, e := range s.slots {
 		if e != 0 {
-			bigger.add(r.hash(e.row()), e)
+			bigger.add(r.hash(e.place()), e)
 		}
 	}
 	if len(s.slots) == 1 {
@@ -125,7 +143,7 @@ func (r *rows) split(hash uint64, s *segment) {
 	}
 	for _, e := range s.slots {
 		if e != 0 {
-			h := r.hash(e.row())
+			h := r.hash(e.place())
 			halves[h>>segmentBits>>s.depth&1].add(h, e)
 		}
 	}
@@ -135,12 +153,12 @@ func (r *rows) split(hash uint64, s *segment) {
 }
 
 // erase takes a row out and closes the gap, so that no probe ends too early.
-func (r *rows) erase(hash uint64, row int) {
+func (r *rows) erase(hash uint64, p place) {
 	s := r.segment(hash)
 	mask := uint64(len(s.slots) - 1)
-	gap := s.slot(hash, row)
+	gap := s.slot(hash, p)
 	for at := (gap + 1) & mask; s.slots[at] != 0; at = (at + 1) & mask {
-		home := r.hash(s.slots[at].row()) & mask
+		home := r.hash(s.slots[at].place()) & mask
 		if (at-home)&mask >= (at-gap)&mask {
 			s.slots[gap] = s.slots[at]
 			gap = at
@@ -153,13 +171,15 @@ func (r *rows) erase(hash uint64, row int) {
 // rebuild makes the index anew, as small as it can be.
 func (r *rows) rebuild() {
 	r.dir = emptyIndex()
-	for row := range r.n {
-		r.insert(r.hash(row), row)
+	p := place(0)
+	for range r.n {
+		r.insert(r.hash(p), p)
+		p = r.next(p)
 	}
 }
 
-// slots is the number of slots of all segments.
-func (r *rows) slots() int {
+// numSlots is the number of slots of all segments.
+func (r *rows) numSlots() int {
 	n := 0
 	for i, s := range r.dir {
 		if i>>s.depth == 0 { // the others repeat it
@@ -169,4 +189,4 @@ func (r *rows) slots() int {
 	return n
 }
 
-func (r *rows) hash(row int) uint64 { return shard.Hash(r.id(row)) }
+func (r *rows) hash(p place) uint64 { return shard.Hash(r.row(p).id()) }

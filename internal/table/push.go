@@ -21,20 +21,21 @@ type Result struct {
 // clock.
 func (t *Table) Push(ids []int64, grads []float32, now uint32) Result {
 	var result Result
-	var places [group]place
+	var at [group]found
 	t.missing = t.missing[:0]
 	clear(t.seen)
 	for from := 0; from < len(ids); from += group {
 		part := ids[from:min(from+group, len(ids))]
-		t.locate(part, &places)
-		for i := range part {
-			p := &places[i]
-			t.seen[p.block/64] |= 1 << (p.block % 64)
-			if p.row < 0 {
+		t.locate(part, t.layout.stride, &at)
+		for i, id := range part {
+			f := &at[i]
+			t.seen[f.block/64] |= 1 << (f.block % 64)
+			b := &t.blocks[f.block]
+			if r := b.confirm(f, id); r != nil {
+				t.apply(b, f.place, r, t.gradient(grads, from+i), now)
+			} else {
 				t.missing = append(t.missing, int32(from+i))
-				continue
 			}
-			t.apply(&t.blocks[p.block], int(p.row), t.gradient(grads, from+i), now)
 		}
 	}
 	result.Applied = len(ids) - len(t.missing)
@@ -57,22 +58,29 @@ func (t *Table) gradient(grads []float32, i int) []float32 {
 	return grads[i*t.dim : (i+1)*t.dim]
 }
 
-// apply lets a row take a gradient.
-func (t *Table) apply(b *block, row int, grad []float32, now uint32) {
-	if b.hasSums {
-		s := b.stateOf(row).touch(now)
-		b.setState(row, s|dirtyBit)
-		kernel.Add(b.sum(row, t.dim), grad)
-		return
-	}
+// apply lets the row r, which is at p, take a gradient.
+func (t *Table) apply(b *block, p place, r row, grad []float32, now uint32) {
 	if !b.hasState {
-		t.step(b.values(row), grad, 0)
+		t.step(r[b.values:], grad, 0)
 		return
 	}
-	c, i := b.at(row)
-	s := t.counted(c.state[i].touch(now))
-	c.state[i] = s
-	t.step(b.values(row), grad, s.steps())
+	s := r.state().touch(now)
+	if b.hasSums {
+		r.setState(s | dirtyBit)
+		kernel.Add(b.sum(p, t.dim), grad)
+		return
+	}
+	s = t.counted(s)
+	r.setState(s)
+	t.step(r[b.values:], grad, s.steps())
+}
+
+// counted is the state after one more step.
+func (t *Table) counted(s state) state {
+	if t.rule.Steps && s.steps() < MaxSteps {
+		return s + 1
+	}
+	return s
 }
 
 // step applies the rule to weights and slots of a row.

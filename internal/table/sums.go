@@ -3,76 +3,66 @@ package table
 // sums holds the gradients of the open clock, of those rows only that have got some. Rows
 // know the place of their sum, and the sums their rows.
 type sums struct {
-	rows   []int32   // -1: the row has been deleted
-	values []float32 // one gradient per row
-	gone   int       // rows that have been deleted
+	places []place   // of the rows; nowhere if a row has been deleted
+	values []float32 // a sum per row
+	gone   int
 }
 
-func (s *sums) bytes() int64 { return 4 * int64(cap(s.rows)+cap(s.values)) }
+func (s *sums) bytes() int64 { return 4 * int64(cap(s.places)+cap(s.values)) }
 
 // sum returns the sum of a row, zero at first.
-func (b *block) sum(row, dim int) []float32 {
-	c, i := b.at(row)
-	if c.sums[i] == 0 {
-		b.sums.rows = append(b.sums.rows, int32(row))
+func (b *block) sum(p place, dim int) []float32 {
+	r := b.row(p)
+	if r.sum() == 0 {
+		b.sums.places = append(b.sums.places, p)
 		b.sums.values = append(b.sums.values, make([]float32, dim)...)
-		c.sums[i] = uint32(len(b.sums.rows))
+		r.setSum(uint32(len(b.sums.places)))
 	}
-	return b.sumAt(int(c.sums[i])-1, dim)
+	return b.sumAt(int(r.sum())-1, dim)
 }
 
-func (b *block) sumAt(place, dim int) []float32 {
-	return b.sums.values[place*dim : (place+1)*dim]
-}
+func (b *block) sumAt(i, dim int) []float32 { return b.sums.values[i*dim : (i+1)*dim] }
 
 // dropSum forgets the sum of a row that is going to be removed.
-func (b *block) dropSum(row int) {
+func (b *block) dropSum(p place) {
 	if !b.hasSums {
 		return
 	}
-	if c, i := b.at(row); c.sums[i] != 0 {
-		b.sums.rows[c.sums[i]-1] = -1
+	if r := b.row(p); r.sum() != 0 {
+		b.sums.places[r.sum()-1] = nowhere
 		b.sums.gone++
-		c.sums[i] = 0
 	}
 }
 
-// movedSum tells the sum of a row that the row has another number.
-func (b *block) movedSum(row, before int) {
-	if !b.hasSums || row == before {
+// movedSum tells the sum of the row that has got a place, if one has, where the row is.
+func (b *block) movedSum(p place) {
+	if !b.hasSums || p >= b.place(b.n) {
 		return
 	}
-	if c, i := b.at(row); c.sums[i] != 0 {
-		b.sums.rows[c.sums[i]-1] = int32(row)
+	if r := b.row(p); r.sum() != 0 {
+		b.sums.places[r.sum()-1] = p
 	}
 }
 
 // Dirty is the number of rows of a block that have a sum.
 func (t *Table) Dirty(block int) int {
 	s := &t.blocks[block].sums
-	return len(s.rows) - s.gone
+	return len(s.places) - s.gone
 }
 
 // Close steps each row of a block that has a sum with it, and clears the sums. It does
 // nothing without Config.Sums.
 func (t *Table) Close(block int) {
 	b := &t.blocks[block]
-	for place, row := range b.sums.rows {
-		if row < 0 {
+	for i, p := range b.sums.places {
+		if p == nowhere {
 			continue
 		}
-		c, i := b.at(int(row))
-		s := t.counted(c.state[i] &^ dirtyBit)
-		c.state[i], c.sums[i] = s, 0
-		t.step(b.values(int(row)), b.sumAt(place, t.dim), s.steps())
+		r := b.row(p)
+		s := t.counted(r.state() &^ dirtyBit)
+		r.setState(s)
+		r.setSum(0)
+		t.step(r[b.values:], b.sumAt(i, t.dim), s.steps())
 	}
-	b.sums.rows, b.sums.values, b.sums.gone = b.sums.rows[:0], b.sums.values[:0], 0
-}
-
-// counted is the state after one more step.
-func (t *Table) counted(s state) state {
-	if t.rule.Steps && s.steps() < MaxSteps {
-		return s + 1
-	}
-	return s
+	b.sums.places, b.sums.values, b.sums.gone = b.sums.places[:0], b.sums.values[:0], 0
 }

@@ -36,6 +36,7 @@ type Table struct {
 type block struct {
 	rows
 	sums    sums
+	coming  int    // rows that a push is about to make, while it makes room
 	waiting *rows  // exact counters of ids without row
 	filter  filter // or one for all of them
 }
@@ -52,11 +53,11 @@ func New(c Config) *Table {
 		maxRows: c.MaxRows, evict: c.Evict, rule: c.Rule, initial: newInitial(c),
 		views: make([][]float32, len(c.Rule.Slots)),
 	}
-	stride := c.Dim
+	values := c.Dim
 	for _, s := range c.Rule.Slots {
-		stride += s.Elems
+		values += s.Elems
 	}
-	t.layout = newLayout(stride, c.ExpireAfter > 0 || c.Evict == LeastRecentlyUsed || c.Rule.Steps || c.Sums, c.Sums)
+	t.layout = newLayout(values, c.ExpireAfter > 0 || c.Evict == LeastRecentlyUsed || c.Rule.Steps || c.Sums, c.Sums)
 	t.counters = newLayout(0, true, false)
 	t.blocks = make([]block, (c.End-c.Begin+BlockElems-1)/BlockElems)
 	if c.Admit.FilterBytes > 0 && len(t.blocks) > 0 {
@@ -86,7 +87,7 @@ func (t *Table) Rows() int64 { return t.rows }
 // Bytes is the memory that rows, index, counters and sums take, without what the
 // allocator adds. It looks at every block.
 func (t *Table) Bytes() int64 {
-	const blockHeader = 200
+	const blockHeader = 160
 	n := int64(len(t.blocks)) * blockHeader
 	for i := range t.blocks {
 		b := &t.blocks[i]
@@ -126,58 +127,6 @@ func (t *Table) Holds(ids []int64) bool {
 // Has reports whether an id has a row.
 func (t *Table) Has(id int64) bool {
 	hash := shard.Hash(id)
-	return t.blocks[t.blockOf(hash)].find(id, hash) >= 0
-}
-
-// group is how many ids are looked up together: the processor waits for the memory of
-// many of them at the same time, and what was found stays in cache until it is used.
-const group = 64
-
-// place is where an id has its row.
-type place struct {
-	hash  uint64
-	block int32
-	row   int32 // -1: none
-}
-
-// locate finds the rows of at most [group] ids. It goes over them several times: no step
-// needs what the step before has read for the same id, only what an earlier pass has.
-func (t *Table) locate(ids []int64, places *[group]place) {
-	at := places[:len(ids)]
-	for i, id := range ids {
-		hash := shard.Hash(id)
-		b := t.blockOf(hash)
-		s := t.blocks[b].segment(hash)
-		first := s.slots[hash&uint64(len(s.slots)-1)]
-		at[i] = place{hash: hash, block: int32(b), row: int32(first)}
-	}
-	for i, id := range ids {
-		p := &at[i]
-		if p.row != 0 {
-			p.row = int32(t.blocks[p.block].find(id, p.hash))
-		} else {
-			p.row = -1
-		}
-	}
-}
-
-// Pull copies the weights of the rows of ids, one after the other, to dst, which has
-// len(ids)*Dim elements. An id without row has the weights that it would begin with. Pull
-// changes nothing and allocates nothing.
-func (t *Table) Pull(ids []int64, dst []float32) {
-	var places [group]place
-	for len(ids) > 0 {
-		n := min(len(ids), group)
-		t.locate(ids[:n], &places)
-		for i := range n {
-			p := &places[i]
-			w := dst[i*t.dim : (i+1)*t.dim]
-			if p.row < 0 {
-				t.initial.fill(w, ids[i])
-				continue
-			}
-			copy(w, t.blocks[p.block].values(int(p.row)))
-		}
-		ids, dst = ids[n:], dst[n*t.dim:]
-	}
+	_, ok := t.blocks[t.blockOf(hash)].find(id, hash)
+	return ok
 }

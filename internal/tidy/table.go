@@ -101,6 +101,8 @@ var pure = []string{
 	"ps/checkpoint/manifest.go",
 	"ps/checkpoint/safetensors.go",
 	"ps/clock.go",
+	"ps/dataset.go",
+	"ps/dispatch.go",
 }
 
 // impureImports are the packages a pure file may not import, with those below them.

@@ -49,7 +49,9 @@ func main() {
 	reductions()
 	gradientSteps()
 	adamSteps()
+	ftrl()
 	halves()
+	prefetch()
 	encodeBF16(avx512) // the only one that gains a tenth or more, see internal/kernel
 	Generate()
 }

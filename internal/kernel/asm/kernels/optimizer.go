@@ -1,6 +1,10 @@
 package main
 
-import . "github.com/mmcloughlin/avo/build"
+import (
+	"strings"
+
+	. "github.com/mmcloughlin/avo/build"
+)
 
 // withAndWithoutDecay emits the loop twice: for a coefficient of zero the twins leave
 // the decay out, which is not the same as adding zero times an infinite weight.
@@ -67,22 +71,30 @@ func adagrad() {
 	})
 }
 
-const adamSignature = "func(w, g, m, v []float32, beta1, blend1, beta2, blend2, eps, stepSize, rootScale, decay float32)"
+// rule is a variant of Adam.
+type rule int
+
+const (
+	plain     rule = iota // the decay is added to the gradient
+	decoupled             // or taken from the weight
+	greatest              // the largest v so far takes the place of v
+)
 
 func adamSteps() {
-	adam("adam", "is adamGeneric; decay is WeightDecay.", false)
-	adam("adamW", "is adamWGeneric; decay is Shrink.", true)
+	adam("adam", "w, g, m, v", "is adamGeneric; decay is WeightDecay.", plain)
+	adam("adamW", "w, g, m, v", "is adamWGeneric; decay is Shrink.", decoupled)
+	adam("amsGrad", "w, g, m, v, h", "is amsGradGeneric; decay is WeightDecay.", greatest)
 }
 
-// adam adds the decay to the gradient or, if decoupled, takes it from the weight.
-func adam(name, doc string, decoupled bool) {
-	f := avx2.begin(name, adamSignature, doc, float32s("w", "g", "m", "v")...)
+func adam(name, slices, doc string, of rule) {
+	signature := "func(" + slices + " []float32, beta1, blend1, beta2, blend2, eps, stepSize, rootScale, decay float32)"
+	f := avx2.begin(name, signature, doc, float32s(strings.Split(slices, ", ")...)...)
 	beta1, blend1 := f.scalar("beta1"), f.scalar("blend1")
 	beta2, blend2 := f.scalar("beta2"), f.scalar("blend2")
 	eps, stepSize, rootScale := f.scalar("eps"), f.scalar("stepSize"), f.scalar("rootScale")
 	f.withAndWithoutDecay("decay", 2, func(i int, decay *vec) {
 		ofGradient := decay
-		if decoupled {
+		if of == decoupled {
 			ofGradient = nil
 		}
 		g := f.gradient(i, ofGradient)
@@ -90,9 +102,13 @@ func adam(name, doc string, decoupled bool) {
 		v := add(mul(beta2, f.at("v", i)), mul(blend2, mul(g, g)))
 		f.store(m, "m", i)
 		f.store(v, "v", i)
+		if of == greatest {
+			VMAXPS(f.at("h", i), v, v) // h where v is NaN
+			f.store(v, "h", i)
+		}
 		change := div(mul(stepSize, m), add(mul(sqrt(v), rootScale), eps))
 		w := f.load("w", i)
-		if decoupled && decay != nil {
+		if of == decoupled && decay != nil {
 			w = sub(w, mul(*decay, w))
 		}
 		f.store(sub(w, change), "w", i)

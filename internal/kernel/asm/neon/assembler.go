@@ -86,6 +86,8 @@ const (
 	opFDIV  = 0x6e20fc00
 	opFSQRT = 0x6ea1f800
 	opFCMEQ = 0x4e20e400
+	opFCMGT = 0x6ea0e400
+	opFMAX  = 0x4e20f400
 	opUMAX  = 0x6ea06400
 	opUMAXV = 0x6eb0a800
 )

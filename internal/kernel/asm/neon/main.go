@@ -29,6 +29,8 @@ func main() {
 		assembly.WriteString(r.assembly())
 		fmt.Fprintf(&declarations, "\n// %s\n//\n//go:noescape\n%s\n", strings.Join(r.doc, "\n// "), r.signature())
 	}
+	assembly.WriteString(prefetchAssembly)
+	declarations.WriteString(prefetchDeclaration)
 	write(*out, assembly.String())
 	write(*stubs, declarations.String())
 }

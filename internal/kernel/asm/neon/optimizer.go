@@ -31,6 +31,7 @@ func gradientSteps() []*routine {
 		momentum("momentum", "is momentumGeneric.", false),
 		momentum("nesterov", "is nesterovGeneric.", true),
 		adagrad(),
+		ftrl(),
 	}
 }
 
@@ -87,23 +88,75 @@ func adagrad() *routine {
 	return r
 }
 
+// ftrl computes the weight in all lanes and clears those where nothing is over l1.
+func ftrl() *routine {
+	r := define("ftrl", "is ftrlGeneric.", lanes, parametersOf("w g z n", "alpha beta l1 l2")...)
+	alpha, beta, l1, l2 := r.scalar("alpha"), r.scalar("beta"), r.scalar("l1"), r.scalar("l2")
+	sign, zero := r.constant(1<<31), r.constant(0)
+	r.loop(func() {
+		g, sum, root, w, z := r.value(), r.value(), r.value(), r.value(), r.value()
+		r.next(g, "g")
+		r.load(sum, "n")
+		r.sqrt(root, sum)
+		r.mul(z, g, g)
+		r.add(sum, sum, z)
+		r.store(sum, "n")
+		r.sqrt(sum, sum)
+		r.sub(root, sum, root) // the growth of the root
+		r.div(root, root, alpha)
+		r.load(w, "w")
+		r.mul(w, root, w)
+		r.load(z, "z")
+		r.add(z, z, g)
+		r.sub(z, z, w)
+		r.store(z, "z")
+		over, mask := r.value(), w
+		r.native("VEOR", "B16", sign, z, g) // its sign bit is that of the weight
+		r.native("VORR", "B16", sign, z, over)
+		r.native("VEOR", "B16", sign, over, over) // the absolute value
+		r.sub(over, over, l1)
+		r.three("FMAX", opFMAX, over, over, zero)
+		r.equal(mask, over, zero)
+		r.add(sum, beta, sum)
+		r.div(sum, sum, alpha)
+		r.add(sum, sum, l2)
+		r.native("VAND", "B16", sign, g, g)
+		r.native("VORR", "B16", over, g, g)
+		r.div(g, g, sum)
+		for i := range g { // zero where the mask is set
+			r.emit("VBIT V%d.B16, V%d.B16, V%d.B16", mask[i], zero[0], g[i])
+		}
+		r.store(g, "w")
+	})
+	return r
+}
+
+// rule is a variant of Adam.
+type rule int
+
+const (
+	plain     rule = iota // the decay is added to the gradient
+	decoupled             // or taken from the weight
+	greatest              // the largest v so far takes the place of v
+)
+
 func adamSteps() []*routine {
 	return []*routine{
-		adam("adam", "is adamGeneric; decay is WeightDecay.", false),
-		adam("adamW", "is adamWGeneric; decay is Shrink.", true),
+		adam("adam", "w g m v", "is adamGeneric; decay is WeightDecay.", plain),
+		adam("adamW", "w g m v", "is adamWGeneric; decay is Shrink.", decoupled),
+		adam("amsGrad", "w g m v h", "is amsGradGeneric; decay is WeightDecay.", greatest),
 	}
 }
 
-// adam adds the decay to the gradient or, if decoupled, takes it from the weight.
-func adam(name, doc string, decoupled bool) *routine {
+func adam(name, slices, doc string, of rule) *routine {
 	r := define(name, doc, lanes,
-		parametersOf("w g m v", "beta1 blend1 beta2 blend2 eps stepSize rootScale decay")...)
+		parametersOf(slices, "beta1 blend1 beta2 blend2 eps stepSize rootScale decay")...)
 	beta1, blend1 := r.scalar("beta1"), r.scalar("blend1")
 	beta2, blend2 := r.scalar("beta2"), r.scalar("blend2")
 	eps, stepSize, rootScale := r.scalar("eps"), r.scalar("stepSize"), r.scalar("rootScale")
 	r.withAndWithoutDecay(func(decay *value) {
 		ofGradient := decay
-		if decoupled {
+		if of == decoupled {
 			ofGradient = nil
 		}
 		w, g := r.gradient(ofGradient)
@@ -119,12 +172,20 @@ func adam(name, doc string, decoupled bool) *routine {
 		r.mul(t, blend2, t)
 		r.add(v, v, t)
 		r.store(v, "v")
+		if of == greatest {
+			r.load(t, "h")
+			mask := g
+			r.three("FCMGT", opFCMGT, mask, v, t)
+			r.native("VBIT", "B16", mask, v, t)
+			r.store(t, "h")
+			v = t
+		}
 		r.sqrt(v, v)
 		r.mul(v, v, rootScale)
 		r.add(v, v, eps)
 		r.mul(m, stepSize, m)
 		r.div(m, m, v)
-		if decoupled && decay != nil {
+		if of == decoupled && decay != nil {
 			r.mul(t, *decay, w)
 			r.sub(w, w, t)
 		}
