@@ -32,6 +32,9 @@ type Status struct {
 	// Exposed is how many shards have fewer followers than the job wants and the
 	// servers allow: a repair is under way.
 	Exposed int
+	// Held means that, under BSP, workers are held at the end of their clock until the
+	// servers have taken the cuts of a checkpoint.
+	Held bool
 	// Datasets are in the order of Job.Datasets.
 	Datasets []DatasetStatus
 }
@@ -104,6 +107,7 @@ func (c *Coordinator) status(m statusRequest) Status {
 	}
 	st.Failovers = slices.Clone(c.failovers)
 	st.Exposed = shard.Exposed(c.places.all(), c.candidates(), c.cfg.Job.Replicas)
+	st.Held = c.clocks.cut
 	return st
 }
 

@@ -52,19 +52,27 @@ func (c *cluster) saveAfter(w *ps.Worker, step int, full bool) (r ps.CheckpointR
 		c.train(w, step, step+1)
 		return c.save(full)
 	}
+	r = c.saveAtEnd(full, func() { c.train(w, step, step+1) })
+	require.EqualValues(c.t, step+1, r.Clock)
+	for _, l := range w.Model().Layers { // the servers close the clock as well
+		require.NoError(c.t, w.Pull(c.ctx, l.Name, make([]float32, l.Elems())))
+	}
+	return r
+}
+
+// saveAtEnd takes a checkpoint of the end of the clock which step finishes.
+func (c *cluster) saveAtEnd(full bool, step func()) (r ps.CheckpointReport) {
+	c.t.Helper()
 	ended := make(chan error, 1)
 	go func() {
 		var err error
 		r, err = c.admin.Checkpoint(c.ctx, full)
 		ended <- err
 	}()
-	c.train(w, step, step+1)
+	eventually(c.t, "the checkpoint waits for the clock to end", func() bool { return c.status().Held })
+	step()
 	require.NoError(c.t, <-ended)
 	require.NoError(c.t, r.Err())
-	require.EqualValues(c.t, step+1, r.Clock)
-	for _, l := range w.Model().Layers { // the servers close the clock as well
-		require.NoError(c.t, w.Pull(c.ctx, l.Name, make([]float32, l.Elems())))
-	}
 	return r
 }
 

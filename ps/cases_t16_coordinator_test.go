@@ -75,7 +75,7 @@ func TestT16CoordinatorKilledWhileUndoing(t *testing.T) {
 		t.Run(at.String(), func(t *testing.T) {
 			t.Parallel()
 			s := &steps{}
-			c := newCluster(t, stuckJob(), s.install)
+			c := newCluster(t, stuckJob(), patient, s.install) // one that hangs is not taken for dead
 			c.server("s1")
 			c.placed()
 			target := c.process("server", "s2")

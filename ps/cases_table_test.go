@@ -447,16 +447,7 @@ func (c *cluster) saveRowsAfter(w *ps.Worker, step int) (r ps.CheckpointReport) 
 		c.trainRows(w, step, step+1)
 		return c.save(false)
 	}
-	ended := make(chan error, 1)
-	go func() {
-		var err error
-		r, err = c.admin.Checkpoint(c.ctx, false)
-		ended <- err
-	}()
-	c.trainRows(w, step, step+1)
-	require.NoError(c.t, <-ended)
-	require.NoError(c.t, r.Err())
-	return r
+	return c.saveAtEnd(false, func() { c.trainRows(w, step, step+1) })
 }
 
 // TestT17ReshardTablesOnRestore: a checkpoint of three servers is restored on 1, 2 and 5,
