@@ -50,6 +50,13 @@ func (b *Batch) Add(id int64) int {
 	return at
 }
 
+// Use begins a step with these rows, which must be distinct, in places of their order: those
+// of a Batch of another table. Add is for steps that Reset began. The slice is not kept.
+func (b *Batch) Use(ids []int64) {
+	b.Reset()
+	b.ids = append(b.ids, ids...)
+}
+
 // IDs are the distinct rows, in the order of their places. They are valid until the next Reset.
 func (b *Batch) IDs() []int64 { return b.ids }
 

@@ -67,6 +67,14 @@ func TestBatch(t *testing.T) {
 	require.Equal(t, 2, cap(b.Row(0)))
 	require.Equal(t, 2, cap(b.Grad(1)))
 
+	other := NewBatch("u", 2)
+	other.Use(b.IDs())
+	require.Equal(t, 3, other.Len())
+	other.Zero()
+	other.Grad(1)[0] = -1
+	require.NoError(t, other.Push(t.Context(), p))
+	require.Equal(t, []float32{-2, -3}, p.rows[-3], "in the place that it has in b")
+
 	p.err = errors.New("gone")
 	require.ErrorIs(t, b.Pull(t.Context(), p), p.err)
 	require.ErrorIs(t, b.Push(t.Context(), p), p.err)
