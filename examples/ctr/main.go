@@ -147,7 +147,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // train trains on a fleet of its own until the log ends, and returns what came of it.
 func train(ctx context.Context, o options, log source, began time.Time, out io.Writer) (r result, err error) {
-	f, err := fleet.Start(ctx, fleet.Config{Name: "ctr", Job: o.job(), NumServers: o.servers, Out: out, Began: began})
+	f, err := fleet.Start(ctx, fleet.Config{Name: "ctr", Job: o.job(), NumServers: o.servers, Began: began})
 	if err != nil {
 		return r, err
 	}
