@@ -21,6 +21,8 @@ const (
 // Prediction: a View from the Trenches, KDD 2013), factors under Adagrad. Features that come
 // up once or twice get no row: there are many, and nothing can be learnt about them.
 func (o options) job() ps.Job {
+	factors := ps.Adagrad(o.learningRate)
+	factors.InitialAccumulator = 1 // what comes up rarely moves little, as under FTRL with its beta of 1
 	admitted := ps.Table{AdmitAfter: uint32(o.admit)}
 	return ps.Job{
 		Name: "ctr",
@@ -32,7 +34,7 @@ func (o options) job() ps.Job {
 				Init: shard.Initializer{Kind: shard.Normal, Scale: 0.01, Seed: o.seed},
 			},
 		}},
-		Optimizer:     ps.Adagrad(o.learningRate),
+		Optimizer:     factors,
 		Optimizers:    map[string]ps.Optimizer{weightTable: ps.FTRL(o.alpha, o.l1, 1)},
 		Tables:        map[string]ps.Table{weightTable: admitted, factorTable: admitted},
 		MaxShardBytes: 1 << 20,

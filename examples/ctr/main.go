@@ -70,8 +70,8 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.admit, "admit", 3, "steps that must have a feature until it gets its row")
 	fs.IntVar(&o.workers, "workers", 2, "workers that train")
 	fs.IntVar(&o.servers, "servers", 2, "parameter servers")
-	fs.Float64Var(&o.learningRate, "lr", 0.05, "learning rate of Adagrad, for the factors")
-	fs.Float64Var(&o.alpha, "alpha", 0.1, "learning rate of FTRL, for the weights")
+	fs.Float64Var(&o.learningRate, "lr", 0.02, "learning rate of Adagrad, for the factors")
+	fs.Float64Var(&o.alpha, "alpha", 0.05, "learning rate of FTRL, for the weights")
 	fs.Float64Var(&o.l1, "l1", 0.1, "lambda1 of FTRL, for the weights")
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of everything that is drawn")
 }

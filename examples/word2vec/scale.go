@@ -56,15 +56,15 @@ func (t *trainer) scaleAll(ctx context.Context, f *fleet.Fleet, out io.Writer) e
 		if err := training.Poll(ctx, func() bool { return t.share() >= c.after }); err != nil {
 			return err
 		}
-		began, from := time.Now(), t.share()
+		began, from := time.Now(), t.pairs.Load()
 		ctx, cancel := context.WithTimeout(ctx, scaleTimeout)
 		err := f.Scale(ctx, c.servers)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("word2vec: scale to %d servers: %w", c.servers, err)
 		}
-		fmt.Fprintf(out, "%d servers have the rows after %v; meanwhile the workers went from %.0f %% to %.0f %% of the words\n",
-			c.servers, time.Since(began).Round(time.Millisecond), 100*from, 100*t.share())
+		fmt.Fprintf(out, "%d servers have the rows after %v; meanwhile the workers trained on %d pairs\n",
+			c.servers, time.Since(began).Round(time.Millisecond), t.pairs.Load()-from)
 	}
 	return nil
 }
