@@ -21,8 +21,8 @@ func (f *fixed) Pull(_ context.Context, _ string, dst []float32) error {
 	return nil
 }
 
-func (f *fixed) Push(_ context.Context, layer string, grad []float32) error {
-	return f.PushRows(nil, layer, []int64{0}, grad)
+func (f *fixed) Push(ctx context.Context, layer string, grad []float32) error {
+	return f.PushRows(ctx, layer, []int64{0}, grad)
 }
 
 func (f *fixed) row(table string, id int64, dim int) []float32 {

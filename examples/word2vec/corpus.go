@@ -54,7 +54,11 @@ func goRoot() (string, error) {
 // readCorpus reads Go files below dir, in an order that the seed gives, until they have
 // maxWords words. A share of the files is held out.
 func readCorpus(dir string, maxWords, minCount int, seed uint64) (*corpus, error) {
-	paths, err := goFiles(dir)
+	root, err := filepath.EvalSymlinks(dir) // a Go installation may be one
+	if err != nil {
+		return nil, fmt.Errorf("word2vec: corpus: %w", err)
+	}
+	paths, err := goFiles(root)
 	if err != nil {
 		return nil, err
 	}

@@ -67,13 +67,15 @@ func (w *windows) gradient() (loss float64) {
 	for k, end := range w.ends {
 		for _, input := range w.inputs[begin:end] {
 			x, gx := w.in.Row(input), w.in.Grad(input)
+			likely := 1.0
 			for i, output := range w.outputs[k*perWindow : (k+1)*perWindow] {
 				y, gy := w.out.Row(output), w.out.Grad(output)
-				g, l := logistic(blas.Sdot(len(x), x, 1, y, 1), i == 0)
-				loss += l
+				g, p := logistic(blas.Sdot(len(x), x, 1, y, 1), i == 0)
+				likely *= p
 				blas.Saxpy(len(x), g, y, 1, gx, 1)
 				blas.Saxpy(len(x), g, x, 1, gy, 1)
 			}
+			loss -= math.Log(max(likely, math.SmallestNonzeroFloat64))
 		}
 		begin = end
 		w.seen.Grad(w.targets[k])[0]-- // a gradient: the row counts up
@@ -81,22 +83,12 @@ func (w *windows) gradient() (loss float64) {
 	return loss
 }
 
-// logistic returns the logistic loss of a score and its derivative.
-func logistic(score float32, positive bool) (g float32, loss float64) {
-	s := float64(score)
+// logistic returns how likely a score makes the truth, and the derivative of the logistic
+// loss, which is the negative logarithm of that, by the score.
+func logistic(score float32, positive bool) (g float32, likely float64) {
+	p := 1 / (1 + math.Exp(-float64(score)))
 	if positive {
-		s = -s
+		return float32(p - 1), p
 	}
-	// s is now the logarithm of the odds of being wrong.
-	e := math.Exp(-math.Abs(s))
-	wrong := e / (1 + e)
-	loss = math.Log1p(e)
-	if s > 0 {
-		wrong = 1 / (1 + e)
-		loss += s
-	}
-	if positive {
-		return float32(-wrong), loss
-	}
-	return float32(wrong), loss
+	return float32(p), 1 - p
 }

@@ -30,6 +30,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -123,7 +124,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if err != nil {
 			return err
 		}
-		dir = root + "/src"
+		dir = filepath.Join(root, "src")
 	}
 	c, err := readCorpus(dir, o.maxWords, o.minCount, o.seed)
 	if err != nil {
