@@ -103,6 +103,15 @@ func (c *conn) dropMonitors() {
 	}
 }
 
+// settleMonitors waits for the monitors that are being made. ergo enters one after it has
+// asked the peer: one that has found the connection in order just before this end of it
+// must be entered when ergo, after this, tells all those of the peer, or nobody ever
+// would. Later ones find that the connection has failed.
+func (n *Node) settleMonitors() {
+	n.signals.Lock()
+	defer n.signals.Unlock()
+}
+
 // Creation is part of node.ConnectionInterface.
 func (c *conn) Creation() uint32 { return uint32(c.incarnation) | 1 }
 

@@ -2,6 +2,7 @@ package actor
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -119,6 +120,31 @@ func TestMonitorRace(t *testing.T) {
 		}
 		require.Empty(t, w.heard)
 	})
+}
+
+// A connection that ends while a process behind it is being monitored must be reported
+// too, or the end of the process over the next connection: one of them, once.
+func TestMonitorOverFailingConnection(t *testing.T) {
+	a, b := pair(t)
+	w := spawnWatcher(t, a, "watcher", Options{})
+	for i := range 300 {
+		ref := spawn(t, b, fmt.Sprint("target-", i), echo)
+		conn, err := a.peer(within(t, 5*time.Second), "b")
+		require.NoError(t, err)
+		failed := make(chan struct{})
+		go func() {
+			defer close(failed)
+			for range i % 40 {
+				runtime.Gosched()
+			}
+			conn.fail(errTest)
+		}()
+		tell(t, a, "watcher", func(c *Context) error { return c.Monitor(ref) })
+		<-failed
+		require.NoError(t, b.Stop(within(t, 5*time.Second), ref))
+		require.Equal(t, ref, w.expect(t).(Down).Ref)
+	}
+	require.Empty(t, w.heard)
 }
 
 func TestManyDownsAtOnce(t *testing.T) {

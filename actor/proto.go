@@ -186,6 +186,7 @@ func (c *conn) serve() {
 	n.net.live.CompareAndDelete(c.peer, c)
 	c.flows.closeAll()
 	c.dropMonitors()
+	n.settleMonitors()
 	n.nodeDown(c.peer, c.err)
 	n.log.Warn("actor: peer down", "peer", c.peer, "error", c.err.Error())
 	if f := n.cfg.Observe.PeerDown; f != nil {

@@ -1,33 +1,44 @@
-// Package device describes accelerators and their load, and simulates one as a
-// link of a stated bandwidth.
+// Package device describes accelerators of several vendors in one form, keeps a list of
+// those of a host, and simulates one as a link of a stated bandwidth.
 //
 // # Terms
 //
-// A device is an accelerator, or the part of a host that plays one. Its
-// utilization is the fraction of a window of time in which it was busy, 0 to 1;
-// Unknown (-1) stands for a figure that the device does not report, and is a
-// value, not an error: whoever reads it leaves that signal out.
+// A device is an accelerator, or the part of a host that plays one. A Figure is a number
+// that a source may not know; unknown is a value, not an error: whoever reads it leaves
+// that signal out. A Provider lists devices: those of packages device/smi (the vendors'
+// tools), device/exporter (metric pages), device/sysfs (files of the kernel), device/nvml
+// (the vendor's library) and device/sim (simulated). An Inventory asks providers and
+// remembers. Visibility variables such as CUDA_VISIBLE_DEVICES hide devices from a
+// process; the tools do not follow them, so Visible does.
 //
 // # Smallest use
 //
-//	sim, err := device.NewSim(device.SimConfig{Name: "sim-0", BytesPerSecond: 50e6})
+//	tool, err := smi.NVIDIA(smi.Config{})
 //	if err != nil {
 //		return err
 //	}
-//	err = sim.Use(ctx, 1<<20)                    // blocks for about 21 ms
-//	busy := sim.Utilization(time.Second)         // about 0.021
+//	inventory, err := device.NewInventory(device.InventoryConfig{Providers: []device.Provider{tool}})
+//	if err != nil {
+//		return err
+//	}
+//	devices, err := inventory.Refresh(ctx)           // err: who did not answer
+//	mine := device.Visible(device.NVIDIA, devices, os.LookupEnv)
 //
 // # Concurrency and ordering
 //
-// Every method may be called from any goroutine. Transfers on one Sim take their
-// turn in the order in which their calls to Use arrived; a transfer never
+// Every method may be called from any goroutine. A Device is a value. Transfers on one
+// Sim take their turn in the order in which their calls to Use arrived; a transfer never
 // overtakes an earlier one.
 //
 // # Errors and limits
 //
-// Use fails with a *UseError that names the device and the transfer when its
-// context ends or the number of bytes is negative. A Sim keeps a fixed number of
-// checkpoints (1,024) over HistoryWindow, whatever the number of transfers.
+// Refresh returns the whole list with a *ProviderError for each provider that does not
+// answer within Timeout; providers return a *TextError for text that they do not
+// understand, with line and field. An inventory remembers 256 devices that are gone, and
+// holds one goroutine for each provider that hangs. Use fails with a *UseError that names
+// the device and the transfer when its context ends or the number of bytes is negative. A
+// Sim keeps a fixed number of checkpoints (1,024) over HistoryWindow, whatever the number
+// of transfers. Memory is in bytes, utilization a fraction from 0 to 1.
 //
 // # References
 //

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ type SimConfig struct {
 	// caller reaches the full bandwidth only with a burst of a few
 	// milliseconds' worth. Zero: none. It is at most HistoryWindow's worth.
 	BurstBytes int64
-	// MemoryBytes is the memory that the device claims to have; zero: Unknown.
+	// MemoryBytes is the memory that the device claims to have; zero: unknown.
 	MemoryBytes int64
 }
 
@@ -67,15 +68,13 @@ func (c SimConfig) validate() error {
 // Sim is a simulated accelerator behind a link of a stated bandwidth, which all
 // callers share first come, first served. It starts no goroutine and needs no Close.
 type Sim struct {
-	info   Info
+	device Device
 	opened time.Time
 
 	mu      sync.Mutex
 	link    link
 	history history
 }
-
-var _ Device = (*Sim)(nil)
 
 // NewSim returns a simulated device. The error names every field that is out of
 // bounds.
@@ -84,25 +83,27 @@ func NewSim(c SimConfig) (*Sim, error) {
 		return nil, err
 	}
 	s := &Sim{
-		info: Info{
-			Name: c.Name, Vendor: "simulated", Model: "link",
-			MemoryBytes: c.MemoryBytes, LinkBytesPerSecond: c.BytesPerSecond,
+		device: Device{
+			ID: cmp.Or(c.Name, "sim"), Vendor: Simulated, Model: "link", Health: Healthy,
+			LinkBytesPerSecond: Known(c.BytesPerSecond),
 		},
 		opened: time.Now(),
 		link:   link{bytesPerSecond: c.BytesPerSecond},
 	}
 	s.link.burst = s.link.duration(c.BurstBytes)
-	if s.info.Name == "" {
-		s.info.Name = "sim"
-	}
-	if s.info.MemoryBytes == 0 {
-		s.info.MemoryBytes = Unknown
+	if c.MemoryBytes > 0 {
+		s.device.MemoryBytes = Known(c.MemoryBytes)
 	}
 	return s, nil
 }
 
-// Info returns what does not change about the device.
-func (s *Sim) Info() Info { return s.info }
+// Device returns what is known about the device, its utilization over the last second
+// included.
+func (s *Sim) Device() Device {
+	d := s.device
+	d.Utilization = s.Usage(time.Second).Busy
+	return d
+}
 
 // Use blocks as long as a transfer of n bytes takes on the shared link, behind
 // all transfers that came before. It returns a *UseError when ctx ends first; the
@@ -110,10 +111,10 @@ func (s *Sim) Info() Info { return s.info }
 // A negative n is refused, zero returns at once.
 func (s *Sim) Use(ctx context.Context, n int64) error {
 	if n < 0 {
-		return &UseError{Device: s.info.Name, Bytes: n, Err: ErrNegativeBytes}
+		return &UseError{Device: s.device.ID, Bytes: n, Err: ErrNegativeBytes}
 	}
 	if err := ctx.Err(); err != nil {
-		return &UseError{Device: s.info.Name, Bytes: n, Err: err}
+		return &UseError{Device: s.device.ID, Bytes: n, Err: err}
 	}
 	if n == 0 {
 		return nil
@@ -130,7 +131,7 @@ func (s *Sim) Use(ctx context.Context, n int64) error {
 		return nil
 	case <-ctx.Done():
 		waited := s.release(turn) - now
-		return &UseError{Device: s.info.Name, Bytes: n, Waited: waited, Err: ctx.Err()}
+		return &UseError{Device: s.device.ID, Bytes: n, Waited: waited, Err: ctx.Err()}
 	}
 }
 
@@ -160,11 +161,13 @@ func (s *Sim) checkpoint(now time.Duration) checkpoint {
 
 // Utilization returns the fraction of the last window in which the link was
 // busy, 0 to 1. A window that is not positive means one second; one that is
-// longer than the device's life or than HistoryWindow is cut to that.
-func (s *Sim) Utilization(window time.Duration) float64 { return s.Usage(window).Busy }
+// longer than the device's life or than HistoryWindow is cut to that. It is 0 for a
+// device that was opened just now.
+func (s *Sim) Utilization(window time.Duration) float64 { return s.Usage(window).Busy.Or(0) }
 
 // Usage returns the load over the last window, with the same limits as
-// Utilization. A link without a limit is never busy.
+// Utilization. A link without a limit is never busy. Of a device that was opened just
+// now only the bytes are known.
 func (s *Sim) Usage(window time.Duration) Usage {
 	if window <= 0 {
 		window = time.Second
@@ -174,12 +177,12 @@ func (s *Sim) Usage(window time.Duration) Usage {
 	now := s.checkpoint(time.Since(s.opened))
 	s.history.record(now)
 	window = min(window, HistoryWindow, now.at)
-	u := Usage{Window: window, TotalBytes: now.bytes}
+	u := Usage{Window: window, TotalBytes: Known(now.bytes)}
 	if window <= 0 {
 		return u
 	}
 	then := s.history.value(now.at-window, now)
-	u.Busy = min(1, max(0, float64(now.busy-then.busy)/float64(window)))
-	u.BytesPerSecond = max(0, float64(now.bytes-then.bytes)/window.Seconds())
+	u.Busy = Known(min(1, max(0, float64(now.busy-then.busy)/float64(window))))
+	u.BytesPerSecond = Known(max(0, float64(now.bytes-then.bytes)/window.Seconds()))
 	return u
 }

@@ -27,7 +27,12 @@ func TestSimConfig(t *testing.T) {
 	_, err = NewSim(SimConfig{BytesPerSecond: 10, BurstBytes: 101})
 	require.ErrorContains(t, err, "at most 10s's worth, 100")
 	s := newSim(t, SimConfig{})
-	require.Equal(t, Info{Name: "sim", Vendor: "simulated", Model: "link", MemoryBytes: Unknown}, s.Info())
+	d := s.Device()
+	d.Utilization = Figure[float64]{} // known as soon as time has passed
+	require.Equal(t, Device{ID: "sim", Vendor: Simulated, Model: "link", Health: Healthy, LinkBytesPerSecond: Known(0.0)}, d)
+	s = newSim(t, SimConfig{Name: "a", MemoryBytes: 5, BytesPerSecond: 7})
+	require.Equal(t, Known(int64(5)), s.Device().MemoryBytes)
+	require.Equal(t, Known(7.0), s.Device().LinkBytesPerSecond)
 }
 
 func TestSimSharesTheLinkInTurn(t *testing.T) {
@@ -52,8 +57,9 @@ func TestSimSharesTheLinkInTurn(t *testing.T) {
 		time.Sleep(400 * time.Millisecond)
 		require.InDelta(t, 0.5, s.Utilization(800*time.Millisecond), 0.02)
 		u := s.Usage(800 * time.Millisecond)
-		require.EqualValues(t, 400e3, u.TotalBytes)
-		require.InDelta(t, 500e3, u.BytesPerSecond, 10e3)
+		require.Equal(t, Known(int64(400e3)), u.TotalBytes)
+		require.InDelta(t, 500e3, u.BytesPerSecond.Value, 10e3)
+		require.Equal(t, s.Usage(time.Second).Busy, s.Device().Utilization)
 		time.Sleep(time.Second)
 		require.Zero(t, s.Utilization(0))
 		require.Equal(t, HistoryWindow, func() time.Duration { time.Sleep(time.Minute); return s.Usage(time.Hour).Window }())
@@ -63,7 +69,7 @@ func TestSimSharesTheLinkInTurn(t *testing.T) {
 func TestSimWithoutLimitNeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, begin := newSim(t, SimConfig{}), time.Now()
-		require.Zero(t, s.Usage(time.Second), "nothing is known at time zero")
+		require.Equal(t, Usage{TotalBytes: Known(int64(0))}, s.Usage(time.Second), "nothing else is known at time zero")
 		require.NoError(t, s.Use(t.Context(), math.MaxInt64/2))
 		require.Equal(t, begin, time.Now())
 		time.Sleep(time.Second)
@@ -85,7 +91,7 @@ func TestSimContextEndsATransfer(t *testing.T) {
 		require.NoError(t, s.Use(t.Context(), 500), "the link is free again")
 		require.Equal(t, 500*time.Millisecond, time.Since(begin))
 		require.True(t, errors.Is(s.Use(ctx, 1), context.DeadlineExceeded), "an ended context reserves nothing")
-		require.EqualValues(t, 1500, s.Usage(0).TotalBytes)
+		require.EqualValues(t, 1500, s.Usage(0).TotalBytes.Value)
 		require.ErrorIs(t, s.Use(t.Context(), -1), ErrNegativeBytes)
 	})
 }

@@ -107,11 +107,11 @@ func Start(ctx context.Context, node *actor.Node, c Config) (*Controller, error)
 }
 
 // Scale asks for n servers and waits until n servers take shards, the shards are
-// balanced over them and no operator runs. The load has no say meanwhile; after that
-// it has, so keep the number with Policy.Min and Max, or set Policy.Manual. It fails
-// with ErrBounds, with ErrSuperseded when another Scale comes, and with the context's
-// error and the last decision when ctx ends first; servers that are on their way then
-// still come or go, but no more are started or drained.
+// balanced over them, those that leave are gone and no operator runs. The load has no
+// say meanwhile; after that it has, so keep the number with Policy.Min and Max, or set
+// Policy.Manual. It fails with ErrBounds, with ErrSuperseded when another Scale comes,
+// and with the context's error and the last decision when ctx ends first; servers that
+// are on their way then still come or go, but no more are started or drained.
 func (c *Controller) Scale(ctx context.Context, n int) error {
 	if least, most := c.loop.config.Policy.Min, c.loop.config.Policy.Max; n < least || n > most {
 		return fmt.Errorf("%w: scale to %d: want %d to %d", ErrBounds, n, least, most)

@@ -148,7 +148,7 @@ func (p Policy) Plan(s Snapshot, st State) (Plan, State) {
 	change := p.decide(v, &st, d, len(moves), valid)
 	moves = slices.DeleteFunc(moves, func(o Operator) bool { return slices.Contains(change.drain, o.Move.To) })
 	var ops []Operator
-	ops = append(ops, p.removals(v, st, change.keep)...)
+	ops = append(ops, p.removals(v, st, d, change.keep)...)
 	ops = append(ops, moves...)
 	ops = append(ops, change.operators(p, v, d)...)
 	for i := range ops {
@@ -181,7 +181,7 @@ func (p Policy) moves(v view, st *State, d *Decision) ([]Operator, bool) {
 		}
 		reason := Steady
 		switch {
-		case v.busy[o.subject()]:
+		case v.busy[o.subject()], v.starting(mv.To): // a start that fails is undone
 			reason = WorkInFlight
 		case st.backingOff(o.subject(), v.At):
 			reason = BackingOff
@@ -221,7 +221,7 @@ func (v view) moveReason(mv shard.Move) string {
 
 // removals takes the servers out of the job that are empty and either draining or
 // down, except those that are to be kept after all.
-func (p Policy) removals(v view, st State, keep []shard.ServerID) []Operator {
+func (p Policy) removals(v view, st State, d *Decision, keep []shard.ServerID) []Operator {
 	var ops []Operator
 	for _, s := range v.servers {
 		o := Operator{Kind: RemoveServer, Server: s.ID, Timeout: p.RemoveTimeout, Reason: "drained and empty"}
@@ -231,10 +231,13 @@ func (p Policy) removals(v view, st State, keep []shard.ServerID) []Operator {
 		if s.Up && !s.Draining || !v.empty(s.ID) || v.engaged(s.ID) {
 			continue
 		}
-		if slices.Contains(keep, s.ID) || st.backingOff(o.subject(), v.At) {
-			continue
+		switch {
+		case slices.Contains(keep, s.ID):
+		case st.backingOff(o.subject(), v.At):
+			d.reject(Rejection{Subject: fmt.Sprintf("%v %s", RemoveServer, s.ID), Reason: BackingOff})
+		default:
+			ops = append(ops, o)
 		}
-		ops = append(ops, o)
 	}
 	return ops
 }

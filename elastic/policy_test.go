@@ -370,6 +370,38 @@ func TestMovesInFlightCountAsDone(t *testing.T) {
 	require.Len(t, w.tick(t, time.Second).Operators, 1, "without it one shard has to move")
 }
 
+// A server may be up before the operator that adds it has ended, and a start that fails is
+// undone: it must not have shards by then.
+func TestStartingServerGetsNoShards(t *testing.T) {
+	w := newWorld(t, Policy{}, 24, 2)
+	w.servers = append(w.servers, ServerSample{ID: "ps-2", Up: true})
+	w.inFlight = []Operator{{ID: 1, Kind: AddServer, Server: "ps-2", Status: Started}}
+	w.delay = func(Operator) time.Duration { return time.Hour }
+	plan := w.tick(t, 0)
+	require.Empty(t, plan.Operators)
+	require.Equal(t, WorkInFlight, plan.Decision.Rejected[0].Reason)
+	w.inFlight = nil
+	require.NotEmpty(t, w.tick(t, time.Second).Operators, "when it has started")
+}
+
+// A server that could not be removed is still there: the decision says what is left to do.
+func TestFailedRemovalIsRejectedForAWhile(t *testing.T) {
+	w := newWorld(t, Policy{}, 24, 3)
+	w.fail = func(o Operator) bool { return o.Kind == RemoveServer && w.at < 30*time.Second }
+	w.target = 2
+	waits := 0
+	for s := range 60 {
+		for _, r := range w.tick(t, time.Duration(s)*time.Second).Decision.Rejected {
+			if r.Reason == BackingOff {
+				require.Equal(t, "remove_server ps-2", r.Subject)
+				waits++
+			}
+		}
+	}
+	require.Greater(t, waits, 10)
+	require.Len(t, w.servers, 2)
+}
+
 func TestPredict(t *testing.T) {
 	known := func(v float64) Reading { return Reading{Value: v, Known: true} }
 	for _, c := range []struct {

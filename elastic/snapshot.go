@@ -143,6 +143,11 @@ func (v view) engaged(id shard.ServerID) bool {
 	return slices.ContainsFunc(v.InFlight, func(o Operator) bool { return o.Server == id })
 }
 
+// starting reports whether an operator adds the server: it may be up before that has ended.
+func (v view) starting(id shard.ServerID) bool {
+	return slices.ContainsFunc(v.InFlight, func(o Operator) bool { return o.Kind == AddServer && o.Server == id })
+}
+
 // has reports whether a server of that name is registered or about to be.
 func (v view) has(id shard.ServerID) bool {
 	return v.engaged(id) || slices.ContainsFunc(v.servers, func(s ServerSample) bool { return s.ID == id })

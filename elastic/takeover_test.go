@@ -217,12 +217,14 @@ func TestControllerEndsAtEachStep(t *testing.T) {
 }
 
 // requireSettled waits until so many servers have all shards, about as many each, and
-// none is on its way out: one that was removed and not stopped comes back once more.
+// none is on its way out: one that was removed and not stopped comes back once more, and
+// may do so after the controller has got to the number.
 func (l *leader) requireSettled(ctx context.Context, servers int) {
 	l.t.Helper()
 	admin, err := ps.NewAdmin(l.node, l.coordinator.Ref())
 	require.NoError(l.t, err)
 	require.EventuallyWithT(l.t, func(t *assert.CollectT) {
+		require.NoError(t, l.controller.Scale(ctx, servers))
 		status, err := admin.Status(ctx)
 		require.NoError(t, err)
 		require.Len(t, status.Servers, servers)

@@ -32,6 +32,8 @@ type Status struct {
 	// Exposed is how many shards have fewer followers than the job wants and the
 	// servers allow: a repair is under way.
 	Exposed int
+	// Datasets are in the order of Job.Datasets.
+	Datasets []DatasetStatus
 }
 
 // ServerStatus is one server.
@@ -91,6 +93,9 @@ func (c *Coordinator) status(m statusRequest) Status {
 		}
 	}
 	st.Servers = c.serverStatus(0)
+	for _, d := range c.datasets {
+		st.Datasets = append(st.Datasets, d.status())
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st.NumServers, st.Returning = len(c.servers), c.returning()

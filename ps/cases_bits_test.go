@@ -1,6 +1,7 @@
 package ps_test
 
 import (
+	"context"
 	"hash/fnv"
 	"math"
 	"sync"
@@ -30,6 +31,7 @@ func bitsJob() ps.Job {
 			{Name: "a", Shape: []int{100, 30}, Init: initial},
 			{Name: "b", Shape: []int{7}, Init: initial},
 			{Name: "big", Shape: []int{ps.BlockElems + 517}, Init: initial},
+			{Name: "table", Sparse: true, Shape: []int{30_000, 3}, Init: initial},
 		}},
 		// A rate that is no power of two: each step rounds, so their number and order
 		// matter and not only their sum.
@@ -38,12 +40,31 @@ func bitsJob() ps.Job {
 	}
 }
 
-// gradient is integers that depend on worker, clock and layer.
-func gradient(worker string, clock int, l shard.Layer) []float32 {
+// rowsOfClock are the rows of a table that a worker pushes in a clock: some of them in
+// each, some hardly ever, some by several workers.
+func rowsOfClock(worker string, clock int) []int64 {
+	ids := make([]int64, 0, 300)
+	for i := range int64(100) {
+		ids = append(ids, i, i*i*int64(clock), -i*int64(len(worker)))
+	}
+	return ids
+}
+
+// bitsIDs has all rows that are pushed, and more.
+func bitsIDs() []int64 {
+	ids := make([]int64, 0, 3000)
+	for i := range int64(3000) {
+		ids = append(ids, i-700, i*i*bitsClocks/2)
+	}
+	return ids
+}
+
+// gradient is n integers that depend on worker, clock and layer.
+func gradient(worker string, clock int, layer string, n int64) []float32 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(worker + l.Name)) // a hash never fails
+	_, _ = h.Write([]byte(worker + layer)) // a hash never fails
 	x := h.Sum64() + uint64(clock)*0x9e3779b97f4a7c15
-	g := make([]float32, l.Elems())
+	g := make([]float32, n)
 	for i := range g {
 		x = x*6364136223846793005 + 1442695040888963407
 		g[i] = float32(int64(x>>58) - 32)
@@ -89,12 +110,20 @@ func (tr *training) clock(clock int) {
 			if !pushes(names[i], clock) {
 				break
 			}
-			if err := w.Push(tr.ctx, l.Name, gradient(names[i], clock, l)); err != nil {
+			if err := pushGradient(tr.ctx, w, names[i], clock, l); err != nil {
 				return err
 			}
 		}
 		return w.Tick(tr.ctx)
 	})
+}
+
+func pushGradient(ctx context.Context, w *ps.Worker, name string, clock int, l shard.Layer) error {
+	if !l.Sparse {
+		return w.Push(ctx, l.Name, gradient(name, clock, l.Name, l.Elems()))
+	}
+	ids := rowsOfClock(name, clock)
+	return w.PushRows(ctx, l.Name, ids, gradient(name, clock, l.Name, int64(len(ids)*l.RowElems())))
 }
 
 // bits is all parameters as a member sees them, bit by bit.
@@ -103,7 +132,13 @@ func (tr *training) bits() map[string][]uint32 {
 	out := map[string][]uint32{}
 	for _, l := range tr.cfg.Job.Model.Layers {
 		got := make([]float32, l.Elems())
-		require.NoError(tr.t, tr.workers["steady"].Pull(tr.ctx, l.Name, got))
+		if l.Sparse {
+			ids := bitsIDs()
+			got = make([]float32, len(ids)*l.RowElems())
+			require.NoError(tr.t, tr.workers["steady"].PullRows(tr.ctx, l.Name, ids, got))
+		} else {
+			require.NoError(tr.t, tr.workers["steady"].Pull(tr.ctx, l.Name, got))
+		}
 		for _, v := range got {
 			out[l.Name] = append(out[l.Name], math.Float32bits(v))
 		}

@@ -374,7 +374,7 @@ func TestCutOff(t *testing.T) {
 func testCutOff(t *testing.T, from, way string) {
 	s := newSplit(t, "trainer")
 	s.train()
-	others := map[string][]string{"coordinator": {"home"}, "workers": {"worker"}}
+	others := map[string][]string{"coordinator": {"home"}, "workers": {"worker", "second"}}
 	for id := range s.servers {
 		if id != s.victim {
 			others["servers"] = append(others["servers"], string(id))
@@ -400,12 +400,16 @@ func testCutOff(t *testing.T, from, way string) {
 	}
 	<-time.After(cutOff - time.Since(cut)) // what must happen meanwhile is seen in the history
 	t.Log(s.c.status().Failovers)
+	if from == "workers" { // the owner lives, but most of them cannot reach it
+		require.NotEqual(t, s.victim, s.c.owner(0))
+		require.Empty(t, s.c.status().Failovers)
+	}
 	healed := time.Now()
 	each(s.n.heal)
 	eventually(t, "the server is back", func() bool { return s.c.isUp(s.victim) })
 	s.c.protected()
 	<-time.After(300 * time.Millisecond) // of training after
-	s.check(from, cut, healed)
+	s.check(cut, healed)
 }
 
 // cutOff is how long a host is cut off, and maxPause how long training may rest then.
@@ -422,6 +426,7 @@ type split struct {
 	servers   map[shard.ServerID]*process
 	victim    shard.ServerID // owns the first layer
 	far, near *process       // workers, on a host of their own and on the victim's
+	second    *process       // on one more host: most workers are elsewhere than the victim
 }
 
 // newSplit starts a job, and a trainer or reader on the host of the first layer's owner.
@@ -440,26 +445,28 @@ func newSplit(t *testing.T, near string) *split {
 	r.Kind, r.Name = near, "near"
 	s.near = s.n.beside(s.servers[s.victim], r, string(s.victim))
 	s.n.hosts["worker"] = len(s.n.hosts)
+	s.n.hosts["second"] = len(s.n.hosts)
 	return s
 }
 
-// train starts the trainer on a host of its own.
+// train starts the trainers on hosts of their own.
 func (s *split) train() {
 	s.t.Helper()
-	s.far = s.n.launch(role{
-		Kind: "trainer", Name: "worker", Secret: s.c.secret, Home: s.c.home.Name(), Addr: s.c.home.Addr(),
-	}, s.n.hosts["worker"])
+	r := role{Kind: "trainer", Name: "worker", Secret: s.c.secret, Home: s.c.home.Name(), Addr: s.c.home.Addr()}
+	s.far = s.n.launch(r, s.n.hosts[r.Name])
+	r.Name = "second"
+	s.second = s.n.launch(r, s.n.hosts[r.Name])
 }
 
 // check ends the training, and looks at what was pushed and read, and what is left.
-func (s *split) check(from string, cut, healed time.Time) {
+func (s *split) check(cut, healed time.Time) {
 	distant, near := s.far.finish(), s.near.finish()
-	history := slices.Concat(distant, near)
+	history := slices.Concat(distant, s.second.finish(), near)
 	for i := range layersOfCut {
 		longest, at := pause(distant, i, cut, healed)
 		s.t.Logf("layer %d: %d pushes, none for %v from %v after the cut on; %d reads at the victim meanwhile",
 			i, pushesOf(history, i), longest, at, readsWithin(near, i, cut, healed))
-		if !underRace && (from != "workers" || i > 0) { // they can reach the owner of the first one not at all
+		if !underRace {
 			require.Less(s.t, longest, maxPause)
 		}
 		s.c.sum(i, pushesOf(history, i))
@@ -498,7 +505,7 @@ func TestDeposedOwnerServesNoOldValue(t *testing.T) {
 	eventually(t, "the server is back", func() bool { return s.c.isUp(s.victim) })
 	s.c.protected()
 	<-time.After(300 * time.Millisecond)
-	s.check("all", cut, healed)
+	s.check(cut, healed)
 	require.NotEmpty(t, s.c.status().Failovers)
 }
 
@@ -541,7 +548,7 @@ func TestSlowHost(t *testing.T) {
 	eventually(t, "the server is back", func() bool { return s.c.isUp(s.victim) })
 	s.c.protected()
 	<-time.After(300 * time.Millisecond)
-	s.check("slow", cut, healed)
+	s.check(cut, healed)
 }
 
 // home puts the coordinator's node on the test's host.

@@ -212,8 +212,7 @@ func TestFollowersAreBitEqual(t *testing.T) {
 					require.NoError(t, w.Pull(c.ctx, "l0", make([]float32, ps.BlockElems+77)))
 					c.move(shard.ID(round%3), c.otherThan(c.owner(shard.ID(round%3)), round))
 				}
-				c.protected()
-				require.Equal(t, 6, ps.FollowersEqual(t, servers...))
+				eventually(t, "two followers each, all equal", func() bool { return ps.FollowersEqual(t, servers...) == 6 })
 			})
 		})
 	}

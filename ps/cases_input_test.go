@@ -179,6 +179,18 @@ func TestSameWorkerTwice(t *testing.T) {
 	})
 }
 
+// TestEarlierCoordinatorIsClosedAgain: by then another one has its name, and goes on.
+func TestEarlierCoordinatorIsClosedAgain(t *testing.T) {
+	settled(t)
+	c := newCluster(t, smallJob(ps.Consistency{}))
+	earlier := c.coord
+	require.NoError(t, earlier.Close())
+	c.startCoordinator()
+	require.NoError(t, earlier.Close())
+	c.server("s1")
+	c.placed()
+}
+
 func TestCoordinatorTwice(t *testing.T) {
 	settled(t)
 	c := newCluster(t, smallJob(ps.Consistency{}))

@@ -514,3 +514,30 @@ func TestStandByRefuses(t *testing.T) {
 		require.ErrorContains(t, err, "Standbys")
 	}
 }
+
+// TestCoordinatorThatWasNotElectedYields: one that was started without an election ends
+// when another one is elected for its job.
+func TestCoordinatorThatWasNotElectedYields(t *testing.T) {
+	settled(t)
+	c := newElected(t, stuckJob())
+	m, err := store.NewMemory(store.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = m.Close() })
+	cfg := c.cfg
+	cfg.Node, cfg.Store = c.home, m
+	plain, err := ps.StartCoordinator(c.ctx, cfg)
+	require.NoError(t, err)
+	cfg.Node = c.other
+	elected, err := ps.StandBy(c.ctx, cfg)
+	require.NoError(t, err)
+	select {
+	case <-plain.Done():
+	case <-time.After(patience):
+		require.FailNow(t, "it goes on")
+	}
+	require.ErrorIs(t, plain.Err(), ps.ErrDeposed)
+	require.ErrorContains(t, plain.Err(), `it was not elected: ps: conflict: a coordinator leads on node "`+c.other.Name()+`"`)
+	require.NoError(t, elected.Err())
+	require.NoError(t, plain.Close())
+	require.NoError(t, elected.Close())
+}

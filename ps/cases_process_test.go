@@ -250,12 +250,13 @@ func (r role) coordinate(ctx context.Context, n *actor.Node) error {
 	return err
 }
 
-// obey carries out the parent's commands, one a line: "push LAYER N", "tick" and
-// "leave".
+// obey carries out the parent's commands, one a line: "push LAYER N", "tick", "take
+// DATASET", "finish" and "leave".
 func (r role) obey(w *ps.Worker) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Second)
 	defer cancel()
 	in := bufio.NewScanner(os.Stdin)
+	var taken ps.RecordRange
 	for in.Scan() {
 		words := strings.Fields(in.Text())
 		var err error
@@ -265,6 +266,13 @@ func (r role) obey(w *ps.Worker) error {
 			err = w.Push(ctx, words[1], vector(n, -1))
 		case "tick":
 			err = w.Tick(ctx)
+		case "take": // answered with the range
+			if taken, err = w.NextRange(ctx, words[1]); err == nil {
+				fmt.Println(taken.Epoch, taken.Begin, taken.End)
+				continue
+			}
+		case "finish":
+			err = w.FinishRange(ctx, taken)
 		case "leave":
 			err = w.Leave(ctx)
 		}

@@ -65,6 +65,27 @@ func TestCoordinatorRestartKeepsFollowers(t *testing.T) {
 	require.Empty(t, c.status().Failovers)
 }
 
+// TestFailoverOfAnEarlierTime: a server is found dead, and by the time that somebody acts
+// on it, it is back and owns the shard again, at a later epoch. Nothing is taken from it.
+func TestFailoverOfAnEarlierTime(t *testing.T) {
+	settled(t)
+	c := newCluster(t, layersJob(1, 1, 100))
+	c.server("s1")
+	c.server("s2")
+	c.placed()
+	c.protected()
+	before := c.records()[0]
+	was := before.Assignment.Owner
+	c.move(0, before.Followers[0])
+	c.move(0, was)
+	after := c.records()[0]
+	require.Greater(t, after.Assignment.Epoch, before.Assignment.Epoch)
+	c.coord.FailOver(was, before)
+	require.Equal(t, after, c.records()[0])
+	c.coord.FailOver(was, after)
+	require.Equal(t, before.Followers[0], c.owner(0))
+}
+
 // TestT1OwnerAndFollowerTogether: the owner dies while one of its two followers hangs,
 // which nobody has noticed: the other one has every acknowledged push, and takes over.
 func TestT1OwnerAndFollowerTogether(t *testing.T) {

@@ -86,6 +86,9 @@ func TestT16CoordinatorKilledWhileUndoing(t *testing.T) {
 				switch {
 				case e.Kind == death && at == shard.EffectDiscard: // from a dead target nothing is discarded
 					target.signal(syscall.SIGSTOP)
+				case e.Kind == death && at == shard.EffectThaw: // with all that it has confirmed it would not be missed yet
+					target.signal(syscall.SIGSTOP)
+					tr.advance()
 				case e.Kind == death:
 					target.kill()
 				}

@@ -22,6 +22,7 @@ var controlMessages = []string{
 	"ps.describeRequest", "ps.describeReply", "ps.routesRequest", "ps.routesReply", "ps.routesChanged",
 	"ps.registerRequest", "ps.registerReply", "ps.serverReport", "ps.command", "ps.commandReply", "ps.retain",
 	"ps.joinRequest", "ps.joinReply", "ps.tickRequest", "ps.tickReply", "ps.leaveRequest", "ps.done", "ps.workerReport",
+	"ps.takeRequest", "ps.takeReply", "ps.finishRequest",
 	"ps.statusRequest", "ps.Status", "ps.drainRequest", "ps.removeRequest", "ps.moveRequest", "ps.MoveReport",
 	"ps.loadRequest", "ps.ServerLoad",
 }
@@ -55,7 +56,7 @@ func TestT5LostControlMessage(t *testing.T) {
 
 func loseAtFirst(t *testing.T, kind string, times int64) {
 	t.Parallel()
-	c := newCluster(t, smallJob(ps.Consistency{Mode: ps.BSP}))
+	c := newCluster(t, dataJob(ps.Consistency{Mode: ps.BSP}, ps.Dataset{Name: "d", Records: 3, RangeRecords: 1}))
 	dropped := c.lose(kind, times)
 	begin := time.Now()
 	c.wholeLife()
@@ -74,6 +75,9 @@ func (c *cluster) wholeLife() {
 	c.placed()
 	c.step("a", smallElems, w1, w2)
 	c.step("a", smallElems, w1, w2)
+	l := newLedger(ps.Dataset{Name: "d", Records: 3, Epochs: 1})
+	require.NoError(t, l.consume(c.ctx, w1, always))
+	l.requireEachOnce(t)
 	c.server("s2")
 	c.server("s3")
 	c.move(0, "s2")
@@ -104,13 +108,23 @@ func (c *cluster) wholeLife() {
 // A message that is always lost ends in the deadline of whoever waits for it.
 func TestT5MessagesAlwaysLost(t *testing.T) {
 	together(t)
-	c := newCluster(t, smallJob(ps.Consistency{Mode: ps.BSP}))
+	c := newCluster(t, dataJob(ps.Consistency{Mode: ps.BSP}, ps.Dataset{Name: "d", Records: 3, RangeRecords: 1}))
 	c.server("s1")
 	c.placed()
 	w := c.worker("w")
+	taken, err := w.NextRange(c.ctx, "d")
+	require.NoError(t, err)
 	for kind, f := range map[string]func(context.Context) error{
 		"ps.tickRequest":   w.Tick,
 		"ps.tickReply":     w.Tick,
+		"ps.finishRequest": func(ctx context.Context) error { return w.FinishRange(ctx, taken) },
+		"ps.takeReply": func(ctx context.Context) error {
+			late, err := ps.StartWorker(c.ctx, ps.ClientConfig{Node: c.home, Name: "late", Coordinator: c.ref()})
+			require.NoError(t, err)
+			defer late.Close()
+			_, err = late.NextRange(ctx, "d")
+			return err
+		},
 		"ps.statusRequest": func(ctx context.Context) error { _, err := c.admin.Status(ctx); return err },
 		"ps.moveRequest":   func(ctx context.Context) error { _, err := c.admin.Move(ctx, 0, "s2"); return err },
 		"ps.drainRequest":  func(ctx context.Context) error { return c.admin.Drain(ctx, "s1", false) },

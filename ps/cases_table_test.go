@@ -620,6 +620,13 @@ func TestTableStaleness(t *testing.T) {
 	require.NoError(t, slow.Tick(c.ctx))
 	require.NoError(t, <-pulled)
 	require.Equal(t, float32(1), one[0])
+	for _, message := range []string{"ps.staleRequest", "ps.finishedReply"} { // T5: it asks again
+		dropped := c.lose(message, 1)
+		require.NoError(t, slow.Tick(c.ctx))
+		require.NoError(t, fast.Tick(c.ctx))
+		require.NoError(t, fast.PullRows(c.ctx, "strict", ids, one))
+		require.Positive(t, dropped.Load(), message)
+	}
 	require.NoError(t, fast.Tick(c.ctx))
 	go func() { pulled <- fast.PullRows(c.ctx, "strict", ids, one) }()
 	require.NoError(t, slow.Leave(c.ctx), "who leaves holds nobody")

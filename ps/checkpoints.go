@@ -32,7 +32,9 @@ type CheckpointConfig struct {
 	Timeout time.Duration
 	// Restore names the checkpoint that the shards of a new job are filled from:
 	// RestoreLatest, or one by its name. It is read as a whole first. A job that the
-	// coordination store knows goes on as it is. Zero: none.
+	// coordination store knows goes on as it is. Datasets go on where they were when the
+	// checkpoint was taken; of those that it has, Epochs and EpochBarrier alone may differ.
+	// Zero: none.
 	Restore string
 }
 
@@ -182,13 +184,13 @@ func (c *Coordinator) writeCheckpoint(ctx context.Context, report *CheckpointRep
 		report.Parent = parent.Name
 	}
 	m := saveRequest{Nonce: nonce, Name: name, Parent: report.Parent, Timeout: c.cfg.Checkpoints.Timeout}
-	parts, err := c.cut(ctx, &m)
+	parts, datasets, err := c.cut(ctx, &m)
 	if err != nil {
 		return err
 	}
 	report.Clock = m.Clock
 	manifest := checkpoint.Manifest{
-		Name: name, Parent: parent, Time: time.Now(), Clock: uint64(m.Clock), Model: c.cfg.Job.Model, Shards: c.shards,
+		Name: name, Parent: parent, Time: time.Now(), Clock: uint64(m.Clock), Model: c.cfg.Job.Model, Shards: c.shards, Datasets: datasets,
 	}
 	if manifest.Job, err = json.Marshal(c.cfg.Job); err != nil {
 		return fmt.Errorf("ps: description of job %q: %w", c.cfg.Job.Name, err)
@@ -291,22 +293,35 @@ type part struct {
 }
 
 // cut has every shard written. Under BSP all are of the same clock: nobody begins it
-// before the servers have taken their cuts, which they write afterwards.
-func (c *Coordinator) cut(ctx context.Context, m *saveRequest) ([]part, error) {
-	if c.cfg.Job.Consistency.Mode != BSP {
-		return c.divide(ctx, *m)
-	}
-	at := make(chan uint32, 1)
+// before the servers have taken their cuts, which they write afterwards. Otherwise the
+// shards are cut one after the other, after the progress of the datasets, which it returns.
+func (c *Coordinator) cut(ctx context.Context, m *saveRequest) ([]part, json.RawMessage, error) {
+	at := make(chan instant, 1)
 	if err := c.cfg.Node.Cast(ctx, c.ref, barrierRequest{at}); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	over := sync.OnceFunc(func() { _ = c.cfg.Node.Cast(c.ctx, c.ref, barrierOver{}) }) // fails only when closed
 	defer over()
+	var now instant
 	select {
-	case m.Clock = <-at:
+	case now = <-at:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("ps: wait for the end of a clock: %w", context.Cause(ctx))
+		return nil, nil, fmt.Errorf("ps: wait for the end of a clock: %w", context.Cause(ctx))
 	}
+	if now.err != nil {
+		return nil, nil, now.err
+	}
+	if c.cfg.Job.Consistency.Mode != BSP {
+		parts, err := c.divide(ctx, *m)
+		return parts, now.datasets, err
+	}
+	parts, err := c.cutClock(ctx, m, now.clock, over)
+	return parts, now.datasets, err
+}
+
+// cutClock has the cuts of a clock taken, lets the workers go on, and has the cuts written.
+func (c *Coordinator) cutClock(ctx context.Context, m *saveRequest, clock uint32, over func()) ([]part, error) {
+	m.Clock = clock
 	arm := *m
 	arm.Arm = true
 	brief, cancel := context.WithTimeout(ctx, c.cfg.StepTimeout)
@@ -400,9 +415,32 @@ func (c *Coordinator) askServer(ctx context.Context, id shard.ServerID, m saveRe
 	return instruct[saveReply](ctx, c, id, m)
 }
 
-// barrierRequest asks the coordinator's actor to hold the workers when all have finished
-// the same clock, and to say which is next.
-type barrierRequest struct{ at chan<- uint32 }
+// instant is when a checkpoint is taken. Whatever was pushed before a range was finished
+// that is finished in datasets is in the checkpoint.
+type instant struct {
+	clock    uint32
+	datasets json.RawMessage
+	err      error
+}
+
+// barrierRequest asks the coordinator's actor to hold the workers, under BSP, when all have
+// finished the same clock, and to say which is next.
+type barrierRequest struct{ at chan<- instant }
+
+// beginCut answers at once unless there are clocks to be held.
+func (c *Coordinator) beginCut(m barrierRequest) {
+	c.barrier, c.clocks.cut = m.at, c.cfg.Job.Consistency.Mode == BSP
+	if !c.clocks.cut {
+		c.cutAt(0)
+	}
+}
+
+// cutAt says that a checkpoint is to be taken now.
+func (c *Coordinator) cutAt(clock uint32) {
+	datasets, err := c.datasetStates()
+	c.barrier <- instant{clock, datasets, err}
+	c.barrier = nil
+}
 
 // barrierOver lets them go on.
 type barrierOver struct{}
@@ -413,8 +451,7 @@ func (c *Coordinator) atBarrier() {
 		return
 	}
 	if clock, all := c.clocks.barrier(); all {
-		c.barrier <- clock
-		c.barrier = nil
+		c.cutAt(clock)
 	}
 }
 

@@ -40,6 +40,11 @@ type ClientConfig struct {
 	// 16 KiB, which are spread by shard; smaller ones have a connection of their own.
 	// Zero: one for every four processors, at least 1 and at most 4. At most 64.
 	Streams int
+	// Prefetch is how many ranges of a dataset a worker has besides those that
+	// Worker.NextRange has returned, so that the next one is there when it is wanted.
+	// They go to others when the worker is gone, but not before: with fewer ranges than a
+	// few per worker, have none. Zero: 1. NoPrefetch: none. At most MaxPrefetch.
+	Prefetch int
 	// Logger gets what an operator should know. Zero: nothing is logged.
 	Logger *slog.Logger
 }
@@ -61,14 +66,27 @@ func (c ClientConfig) validate() error {
 	if c.Streams < 0 || c.Streams > maxStreams {
 		errs = append(errs, fmt.Errorf("ps: Streams %d, must be in [0, %d]", c.Streams, maxStreams))
 	}
+	if c.Prefetch < NoPrefetch || c.Prefetch > MaxPrefetch {
+		errs = append(errs, fmt.Errorf("ps: Prefetch %d, must be in [%d, %d]", c.Prefetch, NoPrefetch, MaxPrefetch))
+	}
 	return errors.Join(append(errs, checkStandbys(c.Standbys))...)
 }
 
-const maxStreams = 64
+const (
+	// NoPrefetch as ClientConfig.Prefetch means that a range is asked for when it is wanted.
+	NoPrefetch = -1
+	// MaxPrefetch is the largest ClientConfig.Prefetch.
+	MaxPrefetch = 16
+
+	maxStreams = 64
+)
 
 func (c ClientConfig) withDefaults() ClientConfig {
 	if c.Streams == 0 {
 		c.Streams = min(max(runtime.GOMAXPROCS(0)/4, 1), 4)
+	}
+	if c.Prefetch == 0 {
+		c.Prefetch = 1
 	}
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
@@ -93,11 +111,13 @@ type Client struct {
 	routes      *routes
 	paths       []lanes      // by shard
 	sequences   []*sequencer // by shard
+	sources     []*source    // by dataset
 	ref         actor.Ref
 	nonce       string
 	observer    bool
 	incarnation atomic.Uint64
 	clock       atomic.Uint32
+	joins       atomic.Uint64 // that were begun, and that were answered
 	calls       sync.Pool
 	operations  sync.Pool
 	groups      rowGroups
@@ -165,6 +185,9 @@ func (c *Client) start(ctx context.Context) error {
 		c.shards[s.Range.Layer] = append(c.shards[s.Range.Layer], s)
 		c.sequences = append(c.sequences, newSequencer())
 	}
+	for i, d := range job.Datasets {
+		c.sources = append(c.sources, &source{index: i, data: d, has: map[int64]bool{}})
+	}
 	c.routes = newRoutes(n, c.coordinator, len(all))
 	c.paths = make([]lanes, len(all))
 	name := "ps/worker/" + processName(c.cfg.Name) + "/" + c.nonce
@@ -181,11 +204,15 @@ func (c *Client) start(ctx context.Context) error {
 	return c.routes.refresh(ctx)
 }
 
-// join makes the client a member. It returns which coordinator knows that now.
+// join makes the client a member. It returns which coordinator knows that now. A range
+// that is given to the client meanwhile, perhaps by an earlier coordinator, is not taken:
+// the one that it comes back to would not know of it.
 func (c *Client) join(ctx context.Context) (joinReply, actor.Ref, error) {
+	c.joins.Add(1)
+	defer c.joins.Add(1)
 	return requestFrom[joinReply](ctx, c.cfg.Node, c.coordinator, joinRequest{
 		Worker: c.ref, Name: c.cfg.Name, Nonce: c.nonce, Observer: c.observer,
-		Incarnation: c.incarnation.Load(), Clock: c.clock.Load(),
+		Incarnation: c.incarnation.Load(), Clock: c.clock.Load(), Has: c.unfinished(),
 	}, nil)
 }
 

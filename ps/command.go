@@ -117,7 +117,7 @@ func (s *Server) execute(ctx context.Context, m command) error {
 	case shard.EffectFreeze:
 		return r.freeze(ctx, order)
 	case shard.EffectActivate:
-		return s.activate(r, order, m)
+		return s.activate(ctx, r, order, m)
 	}
 	return s.take(r, order)
 }
@@ -181,15 +181,16 @@ func (s *Server) take(r *replica, order shard.Effect) error {
 	return nil
 }
 
-// activate makes a copy the owner. The followers that the record has go on with this
-// server. One that is promoted answers nothing before the lease of its predecessor is
-// over, unless that is known to be dead.
-func (s *Server) activate(r *replica, order shard.Effect, m command) error {
+// activate makes a copy the owner. It returns when the followers that the record has go on
+// with this server, or are lost: the owner answers nothing before, and whoever has a push
+// sent there sends it twice. One that is promoted answers nothing before the lease of its
+// predecessor is over, unless that is known to be dead.
+func (s *Server) activate(ctx context.Context, r *replica, order shard.Effect, m command) error {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	was := r.copy
 	next, err := r.copy.Step(order)
 	if err != nil || next == was {
-		r.mu.Unlock()
 		return err
 	}
 	promoted := order.Attempt > was.Attempt && !m.Sure
@@ -208,7 +209,8 @@ func (s *Server) activate(r *replica, order shard.Effect, m command) error {
 		}
 	}
 	_, _ = r.assume(next) // it had no streams and no answers to give
-	r.mu.Unlock()
+	for r.gathering > 0 && r.waitRoom(ctx) {
+	}
 	return nil
 }
 

@@ -119,6 +119,9 @@ type Coordinator struct {
 	ctx     context.Context
 	stop    context.CancelCauseFunc
 	running sync.WaitGroup
+	closing sync.Once
+	// closeErr is what Close returns.
+	closeErr error
 	// leadership is nil for a coordinator that was not elected.
 	leadership *leadership
 	term       uint64        // the first incarnation that it has reserved
@@ -136,7 +139,11 @@ type Coordinator struct {
 	limit   uint64                  // incarnations below are reserved in the store
 	placing bool
 	claims  map[shard.ID]shard.ServerID // shards created before their record was written
-	barrier chan<- uint32               // a checkpoint that waits for the end of a clock
+	barrier chan<- instant              // a checkpoint that waits for the end of a clock
+	// complained means that a client has said that it does not reach a server.
+	complained bool
+
+	datasets []*servedDataset
 
 	checks checkpoints
 
@@ -163,6 +170,8 @@ type participant struct {
 	nonce    string
 	observer bool
 	load     WorkerLoad
+	heard    time.Time // when it has last reported
+	opinion  opinion
 	tick     *actor.Request // waiting
 	stale    *actor.Request // waiting until all have finished so many clocks
 	needs    uint32
@@ -180,7 +189,8 @@ type serverState struct {
 // StartCoordinator starts the coordinator of a job. With a store that has seen the
 // job before, it takes over: ownership is read, and moves that were under way are
 // finished or undone. It fails with ErrConflict while a coordinator leads the job that
-// StandBy has started. The earlier one must have ended: an operator sees to that, or
+// StandBy has started, and ends with ErrDeposed when one begins to lead: the two ways must
+// not be mixed for a job. The earlier one must have ended: an operator sees to that, or
 // StandBy does.
 func StartCoordinator(ctx context.Context, cfg CoordinatorConfig) (*Coordinator, error) {
 	cfg = cfg.withDefaults()
@@ -215,6 +225,9 @@ func startCoordinator(ctx context.Context, cfg CoordinatorConfig, l *leadership)
 		return nil, fmt.Errorf("ps: start coordinator of job %q: %w", cfg.Job.Name, err)
 	}
 	c.resumeMoves()
+	if l == nil && cfg.Store != nil {
+		c.running.Go(c.yield)
+	}
 	return c, nil
 }
 
@@ -273,7 +286,10 @@ func (c *Coordinator) load(ctx context.Context) error {
 		return err
 	}
 	c.checks.began = c.started
-	var err error
+	err := c.loadDatasets(ctx)
+	if err != nil {
+		return err
+	}
 	c.next, c.limit, err = c.places.reserve(ctx)
 	c.term = c.next
 	return err
@@ -283,8 +299,14 @@ func (c *Coordinator) load(ctx context.Context) error {
 func (c *Coordinator) Ref() actor.Ref { return c.ref }
 
 // Close stops the coordinator. Servers and workers go on with the routes that they
-// have and look for it until it is back. It is safe to call it twice.
+// have and look for it until it is back. It is safe to call it twice: each call returns
+// when nothing of the coordinator is left, and the next one may have its name.
 func (c *Coordinator) Close() error {
+	c.closing.Do(func() { c.closeErr = c.close() })
+	return c.closeErr
+}
+
+func (c *Coordinator) close() error {
 	c.stop(ErrClosed)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -341,9 +363,7 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 		c.leave(m.Incarnation)
 		ctx.Reply(done{})
 	case workerReport:
-		if p := c.members[m.Incarnation]; p != nil {
-			p.load = m.Load
-		}
+		c.hear(m)
 	case statusRequest:
 		ctx.Reply(c.status(m))
 	case drainRequest:
@@ -354,8 +374,10 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 		c.move(ctx.Request(), m)
 	case checkpointRequest:
 		c.checkpoint(ctx.Request(), m)
+	case takeRequest, finishRequest, progressSaved, progressDue:
+		c.receiveData(ctx, msg)
 	case barrierRequest:
-		c.barrier, c.clocks.cut = m.at, true
+		c.beginCut(m)
 	case barrierOver:
 		c.barrier, c.clocks.cut = nil, false
 		c.release(c.clocks.release())

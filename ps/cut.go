@@ -111,7 +111,7 @@ func (r *replica) takeCut(clock uint32, since uint64, epoch shard.Epoch, room *c
 			}
 			m.clock, m.dirty = clock, 0 // what was pushed in the clock of the cut comes after it
 		}
-		if closes {
+		if closes && !r.sparse {
 			m.steps++
 		}
 		if since == 0 || epoch != r.copy.Epoch || m.seen > since || closes {

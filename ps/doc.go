@@ -8,7 +8,9 @@
 // shards (package shard); a shard is a row of blocks of [BlockElems] parameters. A
 // shard has one owner at a time, at an epoch that grows with each change. A push is
 // identified by the worker's incarnation, the shard and a sequence number. A follower is a
-// server that has a copy of a shard a few messages behind its owner.
+// server that has a copy of a shard a few messages behind its owner. A dataset is a number of
+// records, cut into ranges; its workers go through all of them once per epoch of the data,
+// which has nothing to do with the epoch of a shard.
 //
 // # Smallest use
 //
@@ -38,17 +40,35 @@
 // read. Missing followers are made again in the background. Without followers, a dead
 // server's shards go back to the last checkpoint, and [Failover] says what was lost.
 //
+// An owner that lives and answers the coordinator, but that more clients cannot reach for
+// about a second than it serves, gives its shards to the followers that they can reach.
+//
 // A checkpoint (CheckpointConfig, [Admin.Checkpoint]) has each shard at one instant; under
 // BSP all shards at the end of the same clock, which a worker that does not tick holds up. A
 // job whose store is new can be filled from one, on any number of servers. Package
 // ps/checkpoint reads and exports them.
+//
+// A job that has datasets ([Dataset]) hands ranges of their records to its workers
+// ([Worker.NextRange], [Worker.FinishRange]), in the terms of the field: dynamic data
+// sharding. A range belongs to one worker until that finishes it, leaves or dies; then
+// another one gets it. So each record is trained on in finished ranges exactly once per
+// epoch, and in part again where a worker has died; who wants to know which pushes of a
+// dead worker were applied makes a range the work of one clock under BSP. A range whose
+// FinishRange has returned is in the coordination store, and no coordinator hands it out
+// again; with a store in memory that ends with the coordinator's process. One that takes
+// over hands out what is free at once, and what the members before it may have when all
+// of them are back, or after 10 s. A checkpoint has the progress of the data: under BSP
+// that of the clock of the checkpoint, and pushes of the ranges that are finished in it and of
+// no others, if no range is longer than a clock. Otherwise all pushes of the ranges that
+// are finished in it, and perhaps some of others.
 //
 // The coordinator may be on any of several nodes ([StandBy]): a lease of the store elects
 // one, and another takes its place within LeaseTTL and about a second of its death. Pushes
 // and pulls go on meanwhile, and clocks of BSP and SSP wait; so does a shard that is
 // frozen for a move, or whose owner or follower has died as well. A coordinator that cannot
 // renew its lease, because the store is away for longer than LeaseTTL less a second, ends;
-// one that was not elected ([StartCoordinator]) goes on without the store. Neither gives a
+// one that was not elected ([StartCoordinator]) goes on without the store, and must not be
+// mixed with elected ones: it ends with [ErrDeposed] when one leads. Neither gives a
 // shard another owner meanwhile. Leases are measured on the monotonic clock, which on most
 // systems stands still while a machine is suspended: servers and the store tell such a
 // coordinator that another one leads by then.
@@ -57,6 +77,22 @@
 // clock are summed in the order of their arrival and applied as one optimizer step
 // when the clock is over; with gradients whose sums are exact (integers below 2^24,
 // for example) the result has the same bits whatever moved.
+//
+// # Tables
+//
+// A sparse layer (shard.Layer.Sparse) is an embedding table: rows by int64 ids, of which a
+// batch touches a few ([Client.PullRows], [Client.PushRows]). Ids are spread by hash over
+// shards, which are replicated, moved, saved and restored like all others, and the blocks of
+// a shard are runs of hash values. A row comes into being at its first push, or as [Table]
+// says; until then a pull returns its initial value, a pure function of Initializer.Seed, the
+// name of the table and the id, and stores nothing. Each row has its own optimizer state,
+// which starts at its own initial value, and its own step count: Adam is lazy, a row that is
+// not pushed does not step.
+//
+// What holds for the blocks of a dense layer holds for the rows of one frame: they are
+// applied together, exactly once. Under BSP the gradients of a clock are summed row by row,
+// and with exact sums the bits do not depend on what moved; with Table.AdmitAfter or
+// Table.MaxRows they do depend on the order in which pushes of one clock arrive.
 //
 // # Concurrency and blocking
 //
@@ -83,9 +119,13 @@
 // connection at most 512 KiB of input and 1 MiB of replies, and stops reading from a
 // client that does not take its replies. Towards a follower at most 16 frames of a shard and 64
 // of a connection wait, 4096 answers of a shard and 16 pulled blocks of a client wait for
-// confirmation, 1024 requests for a frozen shard; what is over is asked for again. With more
-// than one follower, those that were not promoted are filled anew after a failover. Not
-// covered yet: sparse tables.
+// confirmation, 1024 requests for a frozen shard; what is over is asked for again. An owner
+// serves only under leases of 400 ms that its followers renew: a follower with a round trip
+// above about 350 ms leaves none, and the shard stands still. With more
+// than one follower, those that were not promoted are filled anew after a failover. One call has
+// at most [MaxRows] ids. A block of a table is streamed, saved and copied whole: with far more
+// rows than Layer.Shape[0] says blocks, and what is held for them, grow in proportion. A worker
+// has at most 64 ranges of a dataset that are not finished, all together 32,768.
 //
 // # References
 //

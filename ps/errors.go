@@ -43,6 +43,13 @@ var (
 	ErrDeposed = errors.New("ps: coordinator deposed")
 	// ErrRefused means that a server refused a frame that it understood.
 	ErrRefused = errors.New("ps: refused")
+	// ErrUnknownDataset means that the job has no dataset of that name.
+	ErrUnknownDataset = errors.New("ps: unknown dataset")
+	// ErrEndOfData means that all ranges of all epochs of a dataset are finished.
+	ErrEndOfData = errors.New("ps: end of data")
+	// ErrNoRange means that other workers have all ranges that there are to hand out now.
+	// Some may come back, or the next epoch has yet to begin.
+	ErrNoRange = errors.New("ps: no range to hand out")
 )
 
 // errWaiting is what a tick ends with that still has to wait when its attempt is
@@ -94,6 +101,9 @@ var sentinels = []struct {
 	{"ps.conflict", ErrConflict},
 	{"ps.refused", ErrRefused},
 	{"ps.deposed", ErrDeposed},
+	{"ps.unknown_dataset", ErrUnknownDataset},
+	{"ps.end_of_data", ErrEndOfData},
+	{"ps.no_range", ErrNoRange},
 	{"ps.waiting", errWaiting},
 	{"ps.returning", errReturning},
 	{"ps.replacing", errReplacing},

@@ -2,6 +2,7 @@ package ps_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"sync"
@@ -64,6 +65,60 @@ func Example() {
 	// Output: y = 2.00x + 1.00
 }
 
+// Two workers share a dataset: each asks for a range of records, trains on it, and says
+// that it is finished. One leaves early; the other gets what is left.
+func ExampleWorker_NextRange() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	node, err := actor.Start(ctx, actor.Config{})
+	check(err)
+	defer node.Close()
+	coordinator, err := ps.StartCoordinator(ctx, ps.CoordinatorConfig{Node: node, Job: ps.Job{
+		Model:     shard.Model{Layers: []shard.Layer{{Name: "sum"}}},
+		Optimizer: ps.SGD(1),
+		Datasets:  []ps.Dataset{{Name: "numbers", Records: 1000, RangeRecords: 64, Epochs: 2, Shuffle: true, Seed: 1}},
+	}})
+	check(err)
+	defer coordinator.Close()
+	server, err := ps.StartServer(ctx, ps.ServerConfig{Node: node, ID: "ps-0", Coordinator: coordinator.Ref()})
+	check(err)
+	defer server.Close()
+	var workers sync.WaitGroup
+	for i, ranges := range []int{3, 1000} {
+		worker, err := ps.StartWorker(ctx, ps.ClientConfig{Node: node, Name: fmt.Sprint("worker-", i), Coordinator: coordinator.Ref()})
+		check(err)
+		workers.Go(func() {
+			defer worker.Close() // what it has not finished goes to others
+			addNumbers(ctx, worker, ranges)
+		})
+	}
+	workers.Wait()
+	reader, err := ps.Dial(ctx, ps.ClientConfig{Node: node, Name: "reader", Coordinator: coordinator.Ref()})
+	check(err)
+	defer reader.Close()
+	var sum [1]float32
+	check(reader.Pull(ctx, "sum", sum[:]))
+	fmt.Printf("twice the sum of the numbers below 1000: %.0f\n", sum[0])
+	// Output: twice the sum of the numbers below 1000: 999000
+}
+
+// addNumbers adds up the records of some ranges, which are numbers here.
+func addNumbers(ctx context.Context, worker *ps.Worker, ranges int) {
+	for range ranges {
+		r, err := worker.NextRange(ctx, "numbers")
+		if errors.Is(err, ps.ErrEndOfData) {
+			return
+		}
+		check(err)
+		var grad float32
+		for record := range r.Records() {
+			grad -= float32(record)
+		}
+		check(worker.Push(ctx, "sum", []float32{grad}))
+		check(worker.FinishRange(ctx, r))
+	}
+}
+
 // train makes 200 steps on one point of the line.
 func train(ctx context.Context, worker *ps.Worker, x float32) {
 	defer worker.Close() // a member that neither ticks nor leaves holds the others
@@ -97,4 +152,34 @@ func check(err error) {
 	if err != nil {
 		log.Panic(err)
 	}
+}
+
+// A table of embeddings: rows by id, of which a batch touches a few.
+func ExampleClient_PushRows() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	node, err := actor.Start(ctx, actor.Config{})
+	check(err)
+	defer node.Close()
+	coord, err := ps.StartCoordinator(ctx, ps.CoordinatorConfig{Node: node, Job: ps.Job{
+		Model: shard.Model{Layers: []shard.Layer{
+			{Name: "words", Sparse: true, Shape: []int{100_000, 2}}, // rows that are expected, elements of each
+		}},
+		Optimizer: ps.SGD(0.5),
+	}})
+	check(err)
+	defer coord.Close()
+	server, err := ps.StartServer(ctx, ps.ServerConfig{Node: node, ID: "ps-0", Coordinator: coord.Ref(), Listen: ps.ListenNone})
+	check(err)
+	defer server.Close()
+	worker, err := ps.StartWorker(ctx, ps.ClientConfig{Node: node, Name: "w", Coordinator: coord.Ref()})
+	check(err)
+	defer worker.Close()
+
+	ids := []int64{7, -3, 7} // the gradients of 7 are added first
+	check(worker.PushRows(ctx, "words", ids, []float32{1, 2, 10, 20, 3, 4}))
+	rows := make([]float32, 2*3)
+	check(worker.PullRows(ctx, "words", []int64{-3, 7, 1 << 40}, rows))
+	fmt.Println(rows)
+	// Output: [-5 -10 -2 -3 0 0]
 }

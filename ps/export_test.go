@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"bytes"
 	"context"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/elasticps/elasticps/internal/table"
+	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -91,14 +93,22 @@ func followerEqual(t testing.TB, owner, f *replica, id shard.ServerID) bool {
 	}
 }
 
-// requireSame compares two copies whose locks are held.
+// requireSame compares two copies whose locks are held, in no time: while they are, the
+// follower does not answer its owner.
 func requireSame(t testing.TB, owner, f *replica) {
 	t.Helper()
 	require.Equal(t, owner.changes, f.changes)
 	require.Equal(t, owner.last, f.last)
-	require.Equal(t, owner.weights, f.weights)
-	require.Equal(t, owner.slots, f.slots)
-	require.Equal(t, owner.sum, f.sum)
+	sameBits := func(what string, want, got []float32) {
+		t.Helper()
+		require.True(t, bytes.Equal(wire.Bytes(want), wire.Bytes(got)), "%s of shard %d", what, owner.spec.ID)
+	}
+	sameBits("weights", owner.weights, f.weights)
+	sameBits("sum", owner.sum, f.sum)
+	require.Len(t, f.slots, len(owner.slots))
+	for i := range owner.slots {
+		sameBits("slots", owner.slots[i], f.slots[i])
+	}
 	require.Equal(t, blocksOf(owner), blocksOf(f))
 	require.Equal(t, owner.applied, f.applied)
 	require.Equal(t, owner.windows.Append(nil), f.windows.Append(nil))
@@ -204,3 +214,12 @@ func (s *Server) Peers() (n int) {
 
 // RowRule is how the rows of a sparse layer apply the optimizer.
 func (o Optimizer) RowRule(dim int) table.Rule { return o.rowRule(dim) }
+
+// FailOver replaces a server that is known to be dead for what it had by these records.
+func (c *Coordinator) FailOver(id shard.ServerID, held ...shard.Record) {
+	records := map[shard.ID]shard.Record{}
+	for _, r := range held {
+		records[r.Assignment.Shard] = r
+	}
+	c.failover(id, true, records)
+}

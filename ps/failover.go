@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -99,10 +101,11 @@ func (c *Coordinator) suspect(id shard.ServerID) {
 		return
 	}
 	c.failing[id] = true
+	held := c.holdings(id)
 	c.running.Go(func() {
 		v := c.vital(id, probeTimeout)
 		if v != answers && !c.isUp(id) {
-			c.failover(id, v == ended, nil)
+			c.failover(id, v == ended, held)
 		}
 		c.mu.Lock()
 		delete(c.failing, id)
@@ -111,17 +114,26 @@ func (c *Coordinator) suspect(id shard.ServerID) {
 	})
 }
 
+// holdings are the records of the shards that a server owns or follows. They are taken
+// before it is looked at: what is found out then says nothing about what it, or a later
+// run of it, is given in the meantime.
+func (c *Coordinator) holdings(id shard.ServerID) map[shard.ID]shard.Record {
+	held := map[shard.ID]shard.Record{}
+	for _, r := range c.places.all() {
+		if r.Assignment.Owner == id || r.Followers.Has(id) {
+			held[r.Assignment.Shard] = r
+		}
+	}
+	return held
+}
+
 // fail replaces a server for the shards that it has lost: it is another run of it that
 // has come back, to another address than former or the same, and what it holds it has
 // brought with it. The earlier run may live all the same, on a host that is cut off. The
 // caller holds c.mu.
 func (c *Coordinator) fail(id shard.ServerID, former, now string, lost, held map[shard.ID]bool) {
-	shards := map[shard.ID]bool{}
-	for _, r := range c.places.all() {
-		if s := r.Assignment.Shard; lost[s] || (r.Followers.Has(id) && !held[s]) {
-			shards[s] = true
-		}
-	}
+	shards := c.holdings(id)
+	maps.DeleteFunc(shards, func(s shard.ID, r shard.Record) bool { return !lost[s] && (held[s] || !r.Followers.Has(id)) })
 	if len(shards) > 0 {
 		c.running.Go(func() {
 			ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
@@ -132,30 +144,27 @@ func (c *Coordinator) fail(id shard.ServerID, former, now string, lost, held map
 	}
 }
 
-// failover promotes a follower of each shard that a server owns, and takes the server
-// from the followers of the others. Only names the shards that are meant; nil means all.
-func (c *Coordinator) failover(id shard.ServerID, sure bool, only map[shard.ID]bool) {
+// failover promotes a follower of each shard that a server owned when it was found gone,
+// and takes the server from the followers of the others.
+func (c *Coordinator) failover(id shard.ServerID, sure bool, held map[shard.ID]shard.Record) {
 	began := time.Now()
 	f := Failover{Server: id, Sure: sure, Started: began.Sub(c.started)}
 	var tasks sync.WaitGroup
 	var mu sync.Mutex
 	slots := make(chan struct{}, maxPromotions)
-	for _, r := range c.places.all() {
-		owns := r.Assignment.Owner == id
-		if (only != nil && !only[r.Assignment.Shard]) || (!owns && !r.Followers.Has(id)) {
-			continue
-		}
+	for _, s := range slices.Sorted(maps.Keys(held)) {
+		was := held[s].Assignment
 		slots <- struct{}{}
 		tasks.Go(func() {
 			defer func() { <-slots }()
-			if !owns {
-				c.dropNow(r.Assignment.Shard, id)
+			if was.Owner != id {
+				c.dropNow(s, id)
 				return
 			}
-			promoted := c.promote(r.Assignment.Shard, id, sure)
+			promoted := c.promote(was, sure)
 			lost, refilled := uint64(0), false
 			if !promoted && sure {
-				lost, refilled = c.refill(r.Assignment.Shard, id)
+				lost, refilled = c.refill(was)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -166,7 +175,7 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, only map[shard.ID]b
 				f.Refilled++
 				f.LostPushes += lost
 			default:
-				if !c.places.record(r.Assignment.Shard).Recoverable() { // by the end of its move
+				if !c.places.record(s).Recoverable() { // by the end of its move
 					f.Lost++
 				}
 				return
@@ -190,22 +199,29 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, only map[shard.ID]b
 
 var errSettled = errors.New("ps: nothing to be done")
 
+// sameOwner reports whether a shard has the owner still that it had, at the same epoch.
+func sameOwner(now, was shard.Assignment) bool {
+	return now.Owner == was.Owner && now.Epoch == was.Epoch
+}
+
 // promote gives a shard of a server that is gone to a follower, and returns when that
 // serves; if that has lost its copy, to the next one. It reports false if there is none.
-func (c *Coordinator) promote(id shard.ID, from shard.ServerID, sure bool) bool {
+func (c *Coordinator) promote(was shard.Assignment, sure bool) bool {
+	id := was.Shard
 	for c.ctx.Err() == nil {
-		var before shard.Record
+		var before, after shard.Record
 		var to shard.ServerID
 		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
-		err := c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
+		err := c.places.change(ctx, id, func(cur shard.Record) (next shard.Record, err error) {
 			before = cur
-			if cur.Assignment.Owner != from {
+			if !sameOwner(cur.Assignment, was) {
 				return cur, errSettled
 			}
 			if to = c.firstUp(cur.Followers); to == "" {
 				return cur, errSettled
 			}
-			return cur.Promote(to)
+			after, err = cur.Promote(to)
+			return after, err
 		})
 		cancel()
 		switch {
@@ -214,10 +230,10 @@ func (c *Coordinator) promote(id shard.ID, from shard.ServerID, sure bool) bool 
 			if err = c.appoint(id, sure); !errors.Is(err, shard.ErrRefused) {
 				return err == nil
 			}
-			from = to
+			was = after.Assignment
 			continue
 		case errors.Is(err, errSettled):
-			return before.Assignment.Owner != from
+			return !sameOwner(before.Assignment, was)
 		case errors.Is(err, shard.ErrRecord):
 			c.log.Error("follower cannot be promoted", "shard", id, "follower", to, "err", err)
 			return false
@@ -302,14 +318,26 @@ func (c *Coordinator) free(id shard.ID, server shard.ServerID) {
 	}
 	e := shard.Effect{Shard: id, Server: server, Peer: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
 	c.running.Go(func() {
-		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
-		defer cancel()
 		for _, e.Kind = range []shard.EffectKind{shard.EffectDiscard, shard.EffectDepose} {
-			if _, err := c.command(ctx, e, c.cfg.StepTimeout, false); err == nil {
+			if c.insist(e) == nil {
 				return
 			}
 		}
 	})
+}
+
+// insist has a server carry out an effect that nobody waits for. It asks until there is an
+// answer, the server is down, so that it will register, or another attempt has begun.
+func (c *Coordinator) insist(e shard.Effect) error {
+	for {
+		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
+		_, err := c.command(ctx, e, c.cfg.StepTimeout, false)
+		cancel()
+		if err == nil || !askAgain(err) || !c.isUp(e.Server) || c.ctx.Err() != nil {
+			return err
+		}
+		sleep(c.ctx, retryPause)
+	}
 }
 
 // drop takes a follower that an owner has lost from the set, beside the caller, who holds

@@ -61,11 +61,15 @@ type Job struct {
 	// Replicas is how many followers each shard has besides its owner, as far as there
 	// are servers: a push is acknowledged when owner and followers have it, and a
 	// follower takes over when the owner dies. Zero: 1. NoReplicas: none. At most
-	// shard.MaxFollowers.
+	// shard.MaxFollowers. The round trip between servers must be well below 350 ms:
+	// beyond, what a follower promises is over when the promise arrives.
 	Replicas int
 	// MinServers is how many servers must have joined before the layers are placed.
 	// Default 1.
 	MinServers int
+	// Datasets are what the workers train on, if they get it from the job
+	// (Worker.NextRange). At most MaxDatasets.
+	Datasets []Dataset `json:",omitempty"`
 }
 
 // NoReplicas as Job.Replicas means that each shard is on one server only: when that dies,
@@ -83,6 +87,10 @@ func (j Job) withDefaults() Job {
 	}
 	if j.Replicas == 0 {
 		j.Replicas = 1
+	}
+	j.Datasets = slices.Clone(j.Datasets)
+	for i, d := range j.Datasets {
+		j.Datasets[i] = d.withDefaults()
 	}
 	return j
 }
@@ -120,7 +128,7 @@ func (j Job) validate() error {
 	if j.MinServers < 0 {
 		errs = append(errs, fmt.Errorf("ps: MinServers %d, at least 0", j.MinServers))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, validateDatasets(j.Datasets))...)
 }
 
 // tableFaults reports what is wrong with tables. The rest of the job need not be valid.

@@ -59,6 +59,10 @@ func (l *leadership) holds() bool { return l == nil || since() < l.until.Load() 
 // store, which is required and shared by all of them, elects one. A store that cannot be
 // reached is asked again until ctx ends.
 //
+// A job's coordinators are all started by StandBy or all by StartCoordinator: a coordinator
+// that was not elected does not keep another one from being elected, and ends within about
+// a second when that happens, with ErrDeposed.
+//
 // The coordinator ends when its lease could not be renewed in time: then Done is closed
 // and Err wraps ErrDeposed. Close it then, and call StandBy again to be ready for the
 // next election. Servers, workers and Admin find the new coordinator if its node is among
@@ -201,6 +205,20 @@ func (c *Coordinator) lead() {
 	})
 }
 
+// yield ends a coordinator that was not elected when one leads that was: the two must not
+// be mixed, and nobody waits for this one's end. A store that does not answer proves nothing.
+func (c *Coordinator) yield() {
+	for c.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
+		err := c.places.vacant(ctx)
+		cancel()
+		if errors.Is(err, ErrConflict) {
+			c.depose(fmt.Errorf("%w: it was not elected: %w", ErrDeposed, err))
+		}
+		sleep(c.ctx, auditInterval)
+	}
+}
+
 // depose ends the coordinator: its actor ends with the next message that it gets.
 func (c *Coordinator) depose(cause error) {
 	if c.ctx.Err() == nil {
@@ -268,7 +286,7 @@ func (p *placement) vacant(ctx context.Context) error {
 // before that is still on its way finds another one than it expects.
 func (p *placement) takeOver(ctx context.Context) error {
 	var entries []store.Entry
-	for _, kind := range []string{"shard/", "server/", "member/"} {
+	for _, kind := range []string{"shard/", "server/", "member/", "dataset/"} {
 		some, err := p.kv.List(ctx, p.prefix+kind)
 		if err != nil {
 			return err

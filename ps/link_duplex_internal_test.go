@@ -80,6 +80,10 @@ func TestLinkFullInBothDirections(t *testing.T) {
 	d.l.rtt.Store(int64(time.Minute)) // nothing is sent again
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
+	rounds := 40 // 1 GB in all
+	if testing.Short() {
+		rounds = 8
+	}
 	errs := make([]error, 4)
 	var all sync.WaitGroup
 	for i := range errs {
@@ -88,7 +92,7 @@ func TestLinkFullInBothDirections(t *testing.T) {
 			if i%2 == 1 {
 				kind = wire.Pull
 			}
-			for range 40 {
+			for range rounds {
 				if errs[i] = d.operate(ctx, kind, 24); errs[i] != nil {
 					return
 				}

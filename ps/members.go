@@ -92,11 +92,11 @@ func (c *Coordinator) created(server shard.ServerID, id shard.ID, copy shard.Cop
 		return
 	}
 	c.running.Go(func() {
-		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
-		defer cancel()
 		if e.Kind == 0 { // it never had a client
+			ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
+			defer cancel()
 			_, _ = c.order(ctx, server, command{Kind: commandEvict, Shard: uint32(id), Epoch: uint64(copy.Epoch), Timeout: c.cfg.StepTimeout})
-		} else if _, err := c.command(ctx, e, c.cfg.StepTimeout, false); err != nil {
+		} else if err := c.insist(e); err != nil {
 			c.log.Warn("copy that nobody owns is still there", "shard", id, "server", server, "err", err)
 		}
 	})
@@ -150,6 +150,9 @@ func (c *Coordinator) join(ctx *actor.Context, m joinRequest) (joinReply, error)
 	if err := ctx.Monitor(m.Worker); err != nil {
 		return joinReply{}, err
 	}
+	for i, has := range m.Has[:min(len(m.Has), len(c.datasets))] {
+		c.datasets[i].claim(inc, has)
+	}
 	c.nonces[m.Nonce] = inc
 	c.members[inc] = &participant{name: m.Name, ref: m.Worker, nonce: m.Nonce, observer: m.Observer}
 	if !m.Observer {
@@ -169,7 +172,13 @@ func (c *Coordinator) mayReturn(inc uint64) bool {
 	return inc < c.next && !c.gone[inc] && time.Since(c.started) <= retainGrace
 }
 
-// newIncarnation takes the next number and, for a member whom clocks may wait for,
+// onItsWay reports whether the join of a member is on the way to this coordinator, as far
+// as it can tell.
+func (c *Coordinator) onItsWay(inc uint64) bool {
+	return c.missing[inc] || c.members[inc] == nil && !c.cfg.Job.clocked() && c.mayReturn(inc)
+}
+
+// newIncarnation takes the next number and, for a member whom others may wait for,
 // writes that down.
 func (c *Coordinator) newIncarnation(ctx context.Context, member bool) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -181,7 +190,7 @@ func (c *Coordinator) newIncarnation(ctx context.Context, member bool) (uint64, 
 		}
 		c.next, c.limit = first, limit
 	}
-	if member && c.cfg.Job.clocked() {
+	if member && c.cfg.Job.awaited() {
 		if err := c.places.setMember(ctx, c.next, []byte{1}); err != nil {
 			return 0, err
 		}
@@ -201,8 +210,8 @@ func (c *Coordinator) clockOf(inc uint64) uint32 {
 func (c *Coordinator) tick(ctx *actor.Context, m tickRequest) {
 	p := c.members[m.Incarnation]
 	req := ctx.Request()
-	if c.missing[m.Incarnation] || p == nil && !c.cfg.Job.clocked() && c.mayReturn(m.Incarnation) {
-		answer(ctx, errReturning, nil) // its join is on the way
+	if c.onItsWay(m.Incarnation) {
+		answer(ctx, errReturning, nil)
 		return
 	}
 	if p == nil || req == nil {
@@ -266,6 +275,9 @@ func (c *Coordinator) leave(inc uint64) {
 	}
 	delete(c.members, inc)
 	delete(c.nonces, p.nonce)
+	for _, d := range c.datasets {
+		d.lose(inc)
+	}
 	if p.tick != nil {
 		p.tick.Fail(fmt.Errorf("%w: worker %q has left", ErrNotMember, p.name))
 	}
@@ -328,6 +340,7 @@ func (c *Coordinator) reconcile(ctx *actor.Context) {
 	}
 	c.periodic()
 	c.explain()
+	c.judge()
 	c.mu.Lock()
 	if now := time.Now(); now.Sub(c.audited) > auditInterval { // whatever nobody has thought of
 		c.unsettled, c.audited = true, now

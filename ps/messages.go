@@ -178,6 +178,7 @@ type joinRequest struct {
 	Observer    bool // reads and writes, but takes no part in the clocks
 	Incarnation uint64
 	Clock       uint32
+	Has         [][]int64 // by dataset: positions that it has not finished
 }
 
 type joinReply struct {
@@ -194,12 +195,32 @@ type tickRequest struct {
 
 type tickReply struct{ Clock uint32 }
 
+// takeRequest asks for ranges of a dataset, so that there are Want besides those that the
+// worker has. A repeated one has the same Has, and gets the same answer.
+type takeRequest struct {
+	Incarnation uint64
+	Dataset     int
+	Has         []int64 // positions that it does not know to be finished
+	Want        int
+}
+
+type takeReply struct{ Positions []int64 }
+
+// finishRequest says that everything of a range is acknowledged. It is answered when that
+// is in the store.
+type finishRequest struct {
+	Incarnation uint64
+	Dataset     int
+	Position    int64
+}
+
 type leaveRequest struct{ Incarnation uint64 }
 
 // workerReport is cast by a worker every report interval.
 type workerReport struct {
 	Incarnation uint64
 	Load        WorkerLoad
+	Unreached   []shard.ServerID // at most maxUnreached
 }
 
 type (
@@ -239,6 +260,7 @@ func register(n *actor.Node) error {
 		"ps.command": command{}, "ps.commanded": commandReply{}, "ps.retain": retain{},
 		"ps.join": joinRequest{}, "ps.joined": joinReply{}, "ps.tick": tickRequest{}, "ps.ticked": tickReply{},
 		"ps.stale": staleRequest{}, "ps.finished": finishedReply{},
+		"ps.take": takeRequest{}, "ps.taken": takeReply{}, "ps.finish": finishRequest{},
 		"ps.leave": leaveRequest{}, "ps.worker_report": workerReport{},
 		"ps.status": statusRequest{}, "ps.status_reply": Status{}, "ps.drain": drainRequest{}, "ps.remove": removeRequest{},
 		"ps.move": moveRequest{}, "ps.moved": MoveReport{}, "ps.done": done{}, "ps.load": loadRequest{}, "ps.alive": aliveRequest{},

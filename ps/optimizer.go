@@ -181,12 +181,12 @@ func (o Optimizer) slotStart(i int) float32 {
 func (o Optimizer) ofRows() bool { return o.Kind == KindAdagradRow }
 
 // step applies gradient g to weights w as step number t of their block.
-func (o Optimizer) step(w, g []float32, slots [][]float32, t uint64) {
+func (o *Optimizer) step(w, g []float32, slots [][]float32, t uint64) {
 	if adam := rules[o.Kind].adam; adam != nil {
 		adam(w, g, slots, kernel.NewAdam(o.LearningRate, o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay, t))
 		return
 	}
-	rules[o.Kind].step(&o, w, g, slots, t)
+	rules[o.Kind].step(o, w, g, slots, t)
 }
 
 // rowRule is the optimizer as the rows of a sparse layer apply it, each of dim weights.

@@ -107,6 +107,9 @@ func (s *Server) attach(ctx context.Context, to serverInfo, f *followerStream) e
 }
 
 func (s *Server) newPeer(ctx context.Context, key peerKey, to serverInfo) (*peer, error) {
+	if err := context.Cause(s.ctx); err != nil {
+		return nil, err // a server that has closed connects to nobody
+	}
 	conn, err := s.dialPeer(ctx, to)
 	if err != nil {
 		return nil, err
@@ -141,6 +144,9 @@ func (s *Server) forget(p *peer) {
 
 // dialPeer opens a data connection to another server.
 func (s *Server) dialPeer(ctx context.Context, to serverInfo) (*stream.Conn, error) {
+	if s.ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: server %q", ErrClosed, s.cfg.ID)
+	}
 	if local := localServer(ctx, s.cfg.Node, to); local != nil {
 		return local.pipe(), nil
 	}

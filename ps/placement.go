@@ -65,7 +65,7 @@ func (p *placement) claim(ctx context.Context, job Job) error {
 		return err
 	}
 	if string(e.Value) != digest {
-		return fmt.Errorf("%w: the store has job %q with another model, optimizer or consistency", ErrConflict, job.Name)
+		return fmt.Errorf("%w: the store has job %q with another model, optimizer or consistency, or other datasets", ErrConflict, job.Name)
 	}
 	return nil
 }

@@ -14,7 +14,8 @@ import (
 // refill gives a shard that nobody has any more to another server, which fills it from
 // the newest checkpoint that has it undamaged. It reports how many of the pushes that are
 // known to have been applied are lost, and false if there is no checkpoint or no server.
-func (c *Coordinator) refill(id shard.ID, from shard.ServerID) (lost uint64, ok bool) {
+func (c *Coordinator) refill(was shard.Assignment) (lost uint64, ok bool) {
+	id := was.Shard
 	if c.cfg.Checkpoints.Storage == nil {
 		return 0, false
 	}
@@ -27,7 +28,8 @@ func (c *Coordinator) refill(id shard.ID, from shard.ServerID) (lost uint64, ok 
 			c.mu.Unlock()
 			return 0, false
 		}
-		to, err := c.refilled(id, from)
+		now, err := c.refilled(was)
+		to := now.Owner
 		if err != nil {
 			c.log.Warn("lost shard cannot be given to a server", "shard", id, "err", err)
 			return 0, false
@@ -41,9 +43,9 @@ func (c *Coordinator) refill(id shard.ID, from shard.ServerID) (lost uint64, ok 
 			c.log.Warn("lost shard was filled from a checkpoint", "shard", id, "server", to, "checkpoint", saved.Ref().Name, "lost_pushes", lost)
 			return lost, true
 		case errors.Is(err, checkpoint.ErrDamaged):
-			before, from = saved.Ref().Name, to
+			before, was = saved.Ref().Name, now
 		default:
-			from = to
+			was = now
 			sleep(c.ctx, retryPause)
 			if !c.isUp(to) {
 				return 0, false // the next failover's
@@ -67,13 +69,13 @@ func (c *Coordinator) newest(before string) (*checkpoint.Checkpoint, error) {
 	return saved, c.fits(saved)
 }
 
-// refilled writes down that another server owns a lost shard, and returns which.
-func (c *Coordinator) refilled(id shard.ID, from shard.ServerID) (to shard.ServerID, err error) {
+// refilled writes down that another server owns a lost shard, and returns what it wrote.
+func (c *Coordinator) refilled(was shard.Assignment) (now shard.Assignment, err error) {
+	id := was.Shard
 	for c.ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
 		err = c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
-			to = cur.Assignment.Owner
-			if to != from {
+			if now = cur.Assignment; !sameOwner(now, was) {
 				return cur, nil // it was given away already
 			}
 			free, err := c.places.owners().WithOwner(id, "")
@@ -88,16 +90,17 @@ func (c *Coordinator) refilled(id shard.ID, from shard.ServerID) (to shard.Serve
 				return cur, err
 			}
 			a, _ := m.Owner(id)
-			to = a.Owner
-			return cur.Refill(to)
+			next, err := cur.Refill(a.Owner)
+			now = next.Assignment
+			return next, err
 		})
 		cancel()
 		if err == nil || errors.Is(err, shard.ErrRecord) || errors.Is(err, shard.ErrPlace) {
-			return to, err
+			return now, err
 		}
 		c.reread(id, err)
 	}
-	return "", context.Cause(c.ctx)
+	return now, context.Cause(c.ctx)
 }
 
 // fillFrom has the owner of a shard fill it from a checkpoint, and tells the workers.

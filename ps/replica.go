@@ -61,7 +61,8 @@ type replica struct {
 	views     [][]float32 // scratch for step: the slots of a range
 
 	// of a sparse layer; not part of the state
-	latest     uint32        // the latest clock that rows were pushed at
+	begun      time.Time     // since when this copy counts time, zero: it does not yet
+	base       uint32        // the time then
 	expireNext int           // block that has its turn
 	skipped    uint64        // rows of gradients that were not finite
 	scratch    table.Columns // of rows on their way
@@ -69,7 +70,7 @@ type replica struct {
 
 // block is the metadata of one block.
 type block struct {
-	steps uint64 // optimizer steps taken
+	steps uint64 // optimizer steps taken; of a table: the time of the last change
 	clock uint32 // BSP: clock whose gradients are in sum
 	dirty uint32 // BSP: pushes summed in this clock
 	ready bool   // has values
@@ -164,6 +165,7 @@ func (r *replica) initialize() {
 // become changes the copy and wakes whoever waits for that. The caller holds mu.
 func (r *replica) become(c shard.Copy) {
 	r.copy = c
+	r.begun = time.Time{}
 	r.room.Broadcast()
 	close(r.changed)
 	r.changed = make(chan struct{})
@@ -242,7 +244,7 @@ func (r *replica) change(h *wire.Header, ids []int64, values []float32) {
 	case wire.PushRows:
 		r.applyRows(h, ids, values)
 	case wire.Expire:
-		r.touch(b)
+		r.touch(b, h.Time)
 		r.table.Expire(b, h.Time)
 	default:
 		r.closeClock(b, h.Clock)

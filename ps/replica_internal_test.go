@@ -72,7 +72,7 @@ func TestFollowFailsOnce(t *testing.T) {
 	require.NoError(t, err)
 	defer n.Close()
 	r := servingReplica(t, 1)
-	s := &Server{cfg: ServerConfig{Node: n}, peers: map[peerKey]chan *peer{}}
+	s := &Server{cfg: ServerConfig{Node: n}, ctx: t.Context(), peers: map[peerKey]chan *peer{}}
 	order := shard.Effect{Kind: shard.EffectFollow, Epoch: 1, Attempt: 1, Peer: "f"}
 	to := serverInfo{ID: "f", Instance: "f", Node: "other", Data: l.Addr().String()}
 	first := s.follow(t.Context(), r, order, to, 0)

@@ -24,6 +24,8 @@ func (c *Client) verdict(k *call) (final bool, err error) {
 		err = k.err
 		if k.ctx.Err() != nil {
 			k.cause, err, final = k.err, context.Cause(k.ctx), true
+		} else {
+			c.seek(*k.server)
 		}
 	}
 	if !final {

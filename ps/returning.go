@@ -14,9 +14,10 @@ import (
 )
 
 // A coordinator that takes over a job knows from the store which members there were,
-// but not at which clock each is. Until all have come back, or the time for it is
-// over, it releases nobody and takes in nobody new: who ran ahead would close clocks
-// in which the others still push.
+// but not at which clock each is, nor which ranges of the data it has. Until all have come
+// back, or the time for it is over, it hands nothing out that one of them may have; and
+// where there are clocks it releases nobody and takes in nobody new: who ran ahead would
+// close clocks in which the others still push.
 
 // errReturning answers requests that are to be repeated when more members are back.
 var errReturning = errors.New("ps: the coordinator has just started, and members are on their way back")
@@ -28,9 +29,12 @@ var errReplacing = errors.New("ps: the followers on the server are being replace
 // clocked reports whether the job has clocks that members wait for.
 func (j Job) clocked() bool { return j.Consistency.Mode != ASP }
 
+// awaited reports whether others wait for what a member has: its clock, or its ranges.
+func (j Job) awaited() bool { return j.clocked() || len(j.Datasets) > 0 }
+
 // expect takes note of the members that an earlier coordinator has left.
 func (c *Coordinator) expect(ctx context.Context) error {
-	if !c.cfg.Job.clocked() {
+	if !c.cfg.Job.awaited() {
 		return nil
 	}
 	members, err := c.places.membersLeft(ctx)
@@ -38,7 +42,7 @@ func (c *Coordinator) expect(ctx context.Context) error {
 		return err
 	}
 	c.missing = members
-	c.clocks.held = len(members) > 0
+	c.clocks.held = c.cfg.Job.clocked() && len(members) > 0
 	return nil
 }
 
@@ -52,6 +56,7 @@ func (c *Coordinator) back(incarnation uint64) {
 	if len(c.missing) == 0 {
 		c.clocks.held = false
 		c.release(c.clocks.release())
+		c.settleData()
 	}
 }
 
@@ -68,6 +73,8 @@ func (c *Coordinator) giveUp() {
 // of those who were there before, which the servers have seen.
 func (c *Coordinator) settling() bool {
 	switch {
+	case !c.cfg.Job.clocked():
+		return false
 	case len(c.missing) > 0:
 		return true
 	case c.cfg.Job.Consistency.Mode != BSP, time.Since(c.started) > retainGrace:
@@ -142,7 +149,7 @@ func (p *placement) known() []shard.ServerID {
 // forgetMember deletes what the store has of a member, beside the actor: a member
 // too many costs the next coordinator some time and nothing else.
 func (c *Coordinator) forgetMember(incarnation uint64) {
-	if !c.cfg.Job.clocked() || c.ctx.Err() != nil {
+	if !c.cfg.Job.awaited() || c.ctx.Err() != nil {
 		return
 	}
 	c.running.Go(func() {

@@ -77,11 +77,14 @@ type ServerConfig struct {
 	Logger *slog.Logger
 }
 
+// unknownUtilization is the ServerLoad.Utilization of a server that cannot tell.
+const unknownUtilization = -1
+
 // ServerLoad is the load of a server over its last report interval.
 type ServerLoad struct {
 	PushBytesPerSecond float64
 	PullBytesPerSecond float64
-	Utilization        float64 // of the device, 0 to 1; -1 without device
+	Utilization        float64 // of the device, 0 to 1; -1 if unknown, as without device
 	StateBytes         int64   // parameters and optimizer state held
 	Shards             int     // shards served
 	PushesApplied      uint64  // to the shards owned, wherever they were then; repeated ones count once
@@ -265,8 +268,9 @@ type serverActor struct {
 
 type reportNow struct{}
 
-// reportLost asks for a report beside the regular ones: a follower is lost.
-type reportLost struct{}
+// reportEarly asks for a report beside the regular ones: a follower is lost, or a server
+// that a client cannot reach.
+type reportEarly struct{}
 
 // maxLostReported bounds the lost followers in one report; the next ones have the rest.
 const maxLostReported = 256
@@ -289,7 +293,7 @@ func (s *Server) report(load ServerLoad) {
 // reportSoon tells the coordinator about followers that were lost just now.
 func (s *Server) reportSoon() {
 	if s.reporting.CompareAndSwap(false, true) {
-		if s.cfg.Node.TryCast(s.ref, reportLost{}) != nil {
+		if s.cfg.Node.TryCast(s.ref, reportEarly{}) != nil {
 			s.reporting.Store(false)
 		}
 	}
@@ -346,7 +350,7 @@ func (a *serverActor) Receive(c *actor.Context, msg any) error {
 		a.load = s.load()
 		s.report(a.load)
 		c.SendAfter(s.reportInterval(), reportNow{})
-	case reportLost:
+	case reportEarly:
 		s.reporting.Store(false)
 		s.report(a.load)
 	case actor.Down:
@@ -390,10 +394,10 @@ func (s *Server) reportInterval() time.Duration {
 }
 
 func (s *Server) load() ServerLoad {
-	l := ServerLoad{Utilization: device.Unknown}
+	l := ServerLoad{Utilization: unknownUtilization}
 	window := s.reportInterval()
 	if s.cfg.Device != nil {
-		l.Utilization = s.cfg.Device.Usage(5 * window).Busy
+		l.Utilization = s.cfg.Device.Usage(5 * window).Busy.Or(unknownUtilization)
 	}
 	l.PushBytesPerSecond = float64(s.pushBytes.Swap(0)) / window.Seconds()
 	l.PullBytesPerSecond = float64(s.pullBytes.Swap(0)) / window.Seconds()

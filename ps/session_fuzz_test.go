@@ -17,15 +17,21 @@ import (
 )
 
 // fuzzedServer is a server's data plane without its actor: one shard that it owns and
-// one that it receives from another server.
+// one that it receives from another server, and two of tables likewise.
 func fuzzedServer(tb testing.TB) *Server {
 	job := Job{
-		Model:     shard.Model{Layers: []shard.Layer{{Name: "owned", Shape: []int{BlockElems + 9}}, {Name: "received", Shape: []int{9}}}},
+		Model: shard.Model{Layers: []shard.Layer{
+			{Name: "owned", Shape: []int{BlockElems + 9}},
+			{Name: "received", Shape: []int{9}},
+			{Name: "owned rows", Shape: []int{9, 2}, Sparse: true},
+			{Name: "received rows", Shape: []int{9, 2}, Sparse: true},
+		}},
+		Tables:    map[string]Table{"owned rows": {AdmitAfter: 2, MaxRows: 4, ExpireClocks: 3}, "received rows": {AdmitAfter: 2, ExpireClocks: 3}},
 		Optimizer: Momentum(1, 0.5), Consistency: Consistency{Mode: BSP}, MaxShardBytes: 64 << 20,
 	}
 	shards, err := job.partition()
 	require.NoError(tb, err)
-	require.Len(tb, shards, 2)
+	require.Len(tb, shards, 4)
 	s := &Server{
 		cfg: ServerConfig{ID: "s", WriteTimeout: time.Second}, log: slog.New(slog.DiscardHandler), token: newNonce(),
 		free: make(buffers, 4), job: job, shards: shards,
@@ -33,8 +39,10 @@ func fuzzedServer(tb testing.TB) *Server {
 	}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	ctx := context.Background()
-	require.NoError(tb, s.execute(ctx, command{Kind: commandHost, Shard: 0, Epoch: 1}))
-	require.NoError(tb, s.execute(ctx, command{Step: shard.EffectPrepare, Shard: 1, Epoch: 2, Attempt: 1, Peer: serverInfo{ID: "t"}}))
+	for id := range uint32(2) {
+		require.NoError(tb, s.execute(ctx, command{Kind: commandHost, Shard: 2 * id, Epoch: 1}))
+		require.NoError(tb, s.execute(ctx, command{Step: shard.EffectPrepare, Shard: 2*id + 1, Epoch: 2, Attempt: 1, Peer: serverInfo{ID: "t"}}))
+	}
 	return s
 }
 
@@ -90,6 +98,23 @@ func FuzzSession(f *testing.F) {
 	f.Add(false, cat(follow, meta, make([]byte, blockMetaBytes), field(wire.Block, 0, 1, 2, 0, 9, 1), field(wire.Block, 1, 1, 3, 0, 9, 1), state, make([]byte, 36)))
 	f.Add(false, cat(follow, field(wire.Forward, byte(wire.Push), 1, 1, 0, 9, 1)))
 	f.Add(false, cat(field(wire.Assign, 0, 0, 1, 1, BlockElems, 1), field(wire.Push, 0, 0, 2, 1, BlockElems, 1)))
+	rows := func(kind wire.Kind, shardID, request byte, count uint32, bytes int) []byte {
+		b := field(kind, 0, shardID, request, 1, count, 0)
+		b[24] = byte(bytes)
+		b[6] = request
+		return append(b, make([]byte, bytes)...)
+	}
+	f.Add(false, cat(rows(wire.PushRows, 2, 1, 4, 32), rows(wire.PushRows, 2, 2, 4, 32), rows(wire.PullRows, 2, 3, 4, 16), rows(wire.PullRows, 2, 4, 3, 16)))
+	follow[2] = 3
+	meta[2], meta[24] = 3, tableMetaBytes
+	contents := make([]byte, tableMetaBytes)
+	contents[blockMetaBytes] = 1
+	row := rows(wire.Block, 3, 2, 1, 16+3*8)
+	state[2], state[3] = 3, 3
+	f.Add(false, cat(follow, meta, contents, row, state, make([]byte, 36)))
+	forward := rows(wire.Forward, 3, 4, 2, 16)
+	forward[1] = byte(wire.PushRows)
+	f.Add(false, cat(follow, meta, contents, row, forward))
 	f.Fuzz(func(t *testing.T, raw bool, in []byte) {
 		if !raw {
 			in = fuzzedFrames(in)

@@ -53,7 +53,7 @@ func (r *replica) fitsRows(h *wire.Header, ids []int64, values []float32) code {
 		return codeStaleClock
 	case r.options.NonFinite == RejectNonFinite && !kernel.Finite(values):
 		return codeNotFinite
-	case r.table.Refuses(ids):
+	case r.table.Refuses(ids) && !r.windows.Has(h.Incarnation, h.Seq, h.Floor): // a repeated one was taken
 		return codeTableFull
 	}
 	return codeOK
@@ -63,18 +63,18 @@ func (r *replica) fitsRows(h *wire.Header, ids []int64, values []float32) code {
 func (r *replica) applyRows(h *wire.Header, ids []int64, grads []float32) {
 	r.applied++
 	r.closeClock(0, h.Clock)
-	r.latest = max(r.latest, h.Clock)
 	if r.options.NonFinite != RejectNonFinite && !kernel.Finite(grads) {
 		ids, grads = r.finite(ids, grads)
 	}
-	r.table.Touched(ids, r.touch)
+	r.table.Touched(ids, func(b int) { r.touch(b, h.Time) })
 	r.table.Push(ids, grads, h.Time)
 }
 
-// touch notes that a block is about to change.
-func (r *replica) touch(b int) {
+// touch notes that a block is about to change, at a time of the table.
+func (r *replica) touch(b int, now uint32) {
 	r.cut.before(b)
 	r.blocks[b].seen = r.changes
+	r.blocks[b].steps = max(r.blocks[b].steps, uint64(now))
 }
 
 // finite returns gradients without those that are not finite, in memory of their own: rows
@@ -116,24 +116,29 @@ func (r *replica) clippable(row []float32) bool {
 func (r *replica) closeRows(clock uint32) {
 	for b := range r.blocks {
 		if r.table.Dirty(b) > 0 {
-			r.touch(b)
+			r.touch(b, 0)
 			r.table.Close(b)
 		}
 		r.blocks[b].clock = clock
 	}
 }
 
-// now is the time that the rows of a table are touched at: seconds since tableEpoch, or
-// the clock of the request.
+// now is the time that the rows of a table are touched at: the clock of the request, or
+// seconds that a server has owned the shard for, whoever that was. It never goes back, and
+// stands still while nobody serves. The caller holds mu and the copy is the owner's.
 func (r *replica) now(clock uint32) uint32 {
-	if r.options.ExpireClocks > 0 {
-		return clock
+	if r.begun.IsZero() {
+		r.begun, r.base = time.Now(), 0
+		for _, b := range r.blocks {
+			r.base = max(r.base, uint32(b.steps))
+		}
 	}
-	return uint32(max(time.Now().Unix()-tableEpoch, 0))
+	if r.options.ExpireClocks > 0 {
+		r.base = max(r.base, clock)
+		return r.base
+	}
+	return r.base + uint32(time.Since(r.begun)/time.Second)
 }
-
-// tableEpoch is when the seconds of tables begin: the first of January 2020.
-const tableEpoch = 1577836800
 
 // expire removes rows that were not touched for long, in its turn from each block.
 func (s *Server) expire() {
@@ -159,7 +164,7 @@ func (r *replica) expire(interval time.Duration) {
 	turns := min(max(int(float64(len(r.blocks))*interval.Seconds()/round.Seconds()), 1), len(r.blocks))
 	for range turns {
 		b := r.expireNext % len(r.blocks)
-		h := wire.Header{Kind: wire.Expire, Shard: uint32(r.spec.ID), Epoch: uint64(r.copy.Epoch), Offset: uint64(b) * BlockElems, Time: r.now(r.latest)}
+		h := wire.Header{Kind: wire.Expire, Shard: uint32(r.spec.ID), Epoch: uint64(r.copy.Epoch), Offset: uint64(b) * BlockElems, Time: r.now(0)}
 		if r.followerFull(h.Offset) || r.cutFull(&h) {
 			return
 		}

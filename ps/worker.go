@@ -82,9 +82,13 @@ type clientStats struct {
 	servers map[shard.ServerID]*latencies
 }
 
-// latencies is a ring of the last push latencies of one server.
+// latencies is a ring of the last push latencies of one server, and whether it is reached.
 type latencies struct {
-	made  time.Time
+	made time.Time
+	// sought means that somebody looks whether the server can be reached, unreached that
+	// it cannot.
+	sought, unreached atomic.Bool
+
 	mu    sync.Mutex
 	at    [128]time.Time
 	value [128]time.Duration
@@ -160,7 +164,7 @@ func (s *clientStats) forget() (dropped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, l := range s.servers {
-		if l.made.Before(horizon) && len(l.since(horizon)) == 0 {
+		if l.made.Before(horizon) && len(l.since(horizon)) == 0 && !l.sought.Load() {
 			delete(s.servers, id)
 			dropped = true
 		}
@@ -189,13 +193,13 @@ func (a *clientActor) Receive(ctx *actor.Context, msg any) error {
 	case aliveRequest:
 		ctx.Reply(done{})
 	case reportNow:
-		if inc := c.incarnation.Load(); inc != 0 {
-			_ = ctx.Node().TryCast(c.coordinator.current(), workerReport{Incarnation: inc, Load: c.stats.load()}) // the next one follows
-		}
+		c.report(ctx.Node())
 		if c.stats.forget() {
 			c.routes.version.Add(1) // the paths are looked up again
 		}
 		ctx.SendAfter(c.cfg.ReportInterval, reportNow{})
+	case reportEarly:
+		c.report(ctx.Node())
 	case actor.Down:
 		go c.rejoin(ctx)
 	}

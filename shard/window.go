@@ -72,21 +72,31 @@ func (w *Window) Floor() uint64 { return max(w.floor, 1) }
 
 // Admit judges a push with sequence number seq from a sender whose lowest
 // outstanding number is floor, and marks it if it is Fresh. A floor below one
-// seen before (a late frame) is ignored: the floor only moves forward. It does
-// not allocate.
+// seen before (a late frame) is ignored: the floor only moves forward. Any other
+// verdict leaves the window as it is, so that windows which have admitted the same
+// pushes are equal, whatever else came to one of them. It does not allocate.
 func (w *Window) Admit(seq, floor uint64) Verdict {
-	w.raise(floor)
-	if seq < w.floor {
+	v := w.judge(seq, floor)
+	if v == Fresh {
+		w.raise(floor)
+		w.seen[seq/64%(WindowSize/64)] |= 1 << (seq % 64)
+	}
+	return v
+}
+
+// judge is Admit without the mark.
+func (w *Window) judge(seq, floor uint64) Verdict {
+	low := max(w.Floor(), floor)
+	switch {
+	case seq < low:
 		return Stale
-	}
-	if seq-w.floor >= WindowSize {
+	case seq-low >= WindowSize:
 		return TooFar
-	}
-	word, bit := &w.seen[seq/64%(WindowSize/64)], uint64(1)<<(seq%64)
-	if *word&bit != 0 {
+	case seq-w.Floor() >= WindowSize: // its bit stands for a number below the new floor
+		return Fresh
+	case w.seen[seq/64%(WindowSize/64)]&(1<<(seq%64)) != 0:
 		return Duplicate
 	}
-	*word |= bit
 	return Fresh
 }
 
@@ -122,7 +132,13 @@ type Windows struct {
 	windows map[uint64]*Window
 }
 
-// Admit judges a push of an incarnation as Window.Admit does. The first push
+// Has reports whether Admit would call a push a Duplicate, and marks nothing.
+func (ws *Windows) Has(incarnation, seq, floor uint64) bool {
+	w := ws.windows[incarnation]
+	return w != nil && w.judge(seq, floor) == Duplicate
+}
+
+// Admit judges a push of an incarnation as Window.Admit does. The first fresh push
 // of an incarnation allocates its window; later ones do not allocate.
 func (ws *Windows) Admit(incarnation, seq, floor uint64) Verdict {
 	w := ws.windows[incarnation]
@@ -132,6 +148,10 @@ func (ws *Windows) Admit(incarnation, seq, floor uint64) Verdict {
 		}
 		if len(ws.windows) >= MaxIncarnations {
 			return Full
+		}
+		var none Window
+		if v := none.judge(seq, floor); v != Fresh {
+			return v
 		}
 		w = ws.open(incarnation)
 	}

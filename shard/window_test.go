@@ -50,27 +50,28 @@ func (o *oracle) admit(incarnation, seq, floor uint64) shard.Verdict {
 	if o.seen[incarnation] == nil {
 		o.seen[incarnation] = map[uint64]bool{}
 	}
-	o.floor[incarnation] = max(o.floor[incarnation], floor, 1)
-	switch f := o.floor[incarnation]; {
+	switch f := max(o.floor[incarnation], floor, 1); {
 	case seq < f:
 		return shard.Stale
 	case seq >= f+shard.WindowSize:
 		return shard.TooFar
 	case o.seen[incarnation][seq]:
 		return shard.Duplicate
+	default:
+		o.floor[incarnation], o.seen[incarnation][seq] = f, true
 	}
-	o.seen[incarnation][seq] = true
 	return shard.Fresh
 }
 
 // TestT12Window sends 10^6 pushes of 300 incarnations, reordered, repeated and
-// with late floors, to the windows and to an unbounded oracle. Now and then the
-// windows are encoded and decoded, as a move does.
+// with late floors, to the windows and to an unbounded oracle, and those that are fresh to
+// the windows of a follower, which stay the same. Now and then the windows are encoded and
+// decoded, as a move does.
 func TestT12Window(t *testing.T) {
 	const incarnations, pushes = 300, 1_000_000
 	rng := rand.New(rand.NewPCG(12, 0))
 	o := oracle{map[uint64]uint64{}, map[uint64]map[uint64]bool{}}
-	var ws shard.Windows
+	var ws, follower shard.Windows
 	var floors [incarnations]uint64
 	counts := map[shard.Verdict]int{}
 	for i := range pushes {
@@ -89,12 +90,18 @@ func TestT12Window(t *testing.T) {
 		if rng.IntN(100) == 0 {
 			seq = floor + rng.Uint64N(2*shard.WindowSize)
 		}
+		has := ws.Has(who+1, seq, floor)
 		want, got := o.admit(who+1, seq, floor), ws.Admit(who+1, seq, floor)
-		if want != got {
+		if want != got || has != (got == shard.Duplicate) {
+			require.Equal(t, got == shard.Duplicate, has)
 			require.Equal(t, want, got, "push %d: incarnation %d seq %d floor %d", i, who, seq, floor)
 		}
 		counts[got]++
+		if got == shard.Fresh && follower.Admit(who+1, seq, floor) != shard.Fresh {
+			require.Fail(t, "not fresh at the follower", "push %d", i)
+		}
 		if i%100_000 == 0 {
+			require.Equal(t, ws.Append(nil), follower.Append(nil))
 			decoded, err := shard.DecodeWindows(ws.Append(nil))
 			require.NoError(t, err)
 			ws = decoded

@@ -12,6 +12,7 @@ import (
 	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/elastic"
 	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -27,6 +28,12 @@ const (
 	opTimeout    = 30 * time.Second // of one operation, whatever is measured
 )
 
+// present is what new servers need to know of the latest deployment.
+type present struct {
+	address     string // of the coordinator's node
+	checkpoints string // folder, empty for none
+}
+
 // bench is one run of the program. It has at most one deployment at a time, so that
 // nothing idle takes part in a measurement.
 type bench struct {
@@ -34,15 +41,15 @@ type bench struct {
 	out     *report
 	servers *elastic.Processes
 	secret  string
-	address atomic.Pointer[string] // of the present coordinator's node, for new servers
-	started int                    // servers so far
+	present atomic.Pointer[present]
+	started int // servers so far
 	current *deployment
 }
 
 func newBench(o options, out *report, stderr io.Writer) (*bench, error) {
 	b := &bench{options: o, out: out, secret: rand.Text()}
 	var err error
-	b.servers, err = newServers(b.secret, func() string { return *b.address.Load() }, stderr)
+	b.servers, err = newServers(b.secret, func() present { return *b.present.Load() }, stderr)
 	return b, err
 }
 
@@ -58,7 +65,9 @@ type layout struct {
 	model         shard.Model
 	maxShardBytes int64 // 0: the default
 	servers       int
-	shared        bool // by several rows
+	replicas      int    // followers of each shard; 0 for what a push and a move cost by themselves
+	checkpoints   string // folder that they are written to, empty for none
+	shared        bool   // by several rows
 }
 
 // deployment is a job that is up: a coordinator and workers in this process, servers
@@ -110,13 +119,17 @@ func (d *deployment) start(ctx context.Context) error {
 	if d.node, err = startNode(ctx, "", d.b.secret); err != nil {
 		return err
 	}
-	address := d.node.Addr()
-	d.b.address.Store(&address)
-	d.coordinator, err = ps.StartCoordinator(ctx, ps.CoordinatorConfig{Node: d.node, Job: ps.Job{
-		Model: d.model, Optimizer: ps.SGD(1e-3), MaxShardBytes: d.maxShardBytes, MinServers: d.layout.servers,
-		Replicas: ps.NoReplicas, // what a push and a move cost by themselves
-	}})
-	if err != nil {
+	d.b.present.Store(&present{address: d.node.Addr(), checkpoints: d.checkpoints})
+	cfg := ps.CoordinatorConfig{Node: d.node, Job: ps.Job{
+		Model: d.model, Optimizer: ps.SGD(1e-3), MaxShardBytes: d.maxShardBytes, MinServers: d.layout.servers, Replicas: d.replicas,
+	}}
+	if d.replicas == 0 {
+		cfg.Job.Replicas = ps.NoReplicas
+	}
+	if d.checkpoints != "" {
+		cfg.Checkpoints.Storage = checkpoint.Folder(d.checkpoints)
+	}
+	if d.coordinator, err = ps.StartCoordinator(ctx, cfg); err != nil {
 		return err
 	}
 	if d.admin, err = ps.NewAdmin(d.node, d.coordinator.Ref()); err != nil {
@@ -142,19 +155,24 @@ func (d *deployment) startServers(ctx context.Context) error {
 		return err
 	}
 	for range d.layout.servers {
-		id := shard.ServerID(fmt.Sprintf("%s-%d", d.transport, d.b.started))
-		d.b.started++
-		if err := d.b.servers.Start(ctx, id); err != nil {
+		if err := d.startServer(ctx); err != nil {
 			return err
 		}
-		d.ids = append(d.ids, id)
-		limits, err := actor.Call[rawLimits](ctx, d.node, d.attendant(id), askLimits{})
-		if err != nil {
-			return err
-		}
-		d.limits = append(d.limits, limits)
 	}
 	return nil
+}
+
+// startServer starts one more process.
+func (d *deployment) startServer(ctx context.Context) error {
+	id := shard.ServerID(fmt.Sprintf("%s-%d", d.transport, d.b.started))
+	d.b.started++
+	if err := d.b.servers.Start(ctx, id); err != nil {
+		return err
+	}
+	d.ids = append(d.ids, id)
+	limits, err := actor.Call[rawLimits](ctx, d.node, d.attendant(id), askLimits{})
+	d.limits = append(d.limits, limits)
+	return err
 }
 
 // attendant addresses the one of a server's process, whose node has the server's name.

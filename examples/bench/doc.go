@@ -35,6 +35,9 @@
 //	migrate.freeze       how long the shard acknowledged nothing, as the product reports
 //	migrate.gap          the same as a worker sees it that pushes to the shard in a loop
 //	migrate.others       pushes per second to shards that do not move, of those before
+//	replicas.push        pushes of 4 MiB that one follower confirms, of those without one
+//	failover             from SIGKILL of a server to the end of the first push to all shards
+//	checkpoint.write     full checkpoints of one server, against a plain file that is synced
 //
 // # Output
 //

@@ -14,8 +14,9 @@ import (
 var errUsage = errors.New("bench: usage")
 
 // usageText comes before the list of flags.
-const usageText = `bench measures push, pull, optimizers and migrations on this machine, and beside each
-what the machine itself gives: a raw stream, a memory copy, a plain loop.
+const usageText = `bench measures push, pull, optimizers, migrations, replicas and checkpoints on this
+machine, and beside each what the machine itself gives: a raw stream, a memory copy, a
+plain loop, a plain file.
 
 Flags:
 `

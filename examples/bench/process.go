@@ -17,6 +17,7 @@ import (
 	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/elastic"
 	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -51,6 +52,8 @@ type (
 		For     time.Duration
 	}
 	streamed struct{ BytesPerSecond float64 }
+	// killYourself ends the process at once, as if somebody else had killed it.
+	killYourself struct{}
 )
 
 func register(n *actor.Node) error {
@@ -58,17 +61,19 @@ func register(n *actor.Node) error {
 		n.Register("bench.ask_limits", askLimits{}), n.Register("bench.limits", rawLimits{}),
 		n.Register("bench.ask_usage", askUsage{}), n.Register("bench.usage", usage{}),
 		n.Register("bench.ask_stream", askStream{}), n.Register("bench.streamed", streamed{}),
+		n.Register("bench.kill_yourself", killYourself{}),
 	)
 }
 
 // newServers returns the provider of the server processes: it reaps them, and none
 // outlives this process.
-func newServers(secret string, coordinators func() string, stderr io.Writer) (*elastic.Processes, error) {
+func newServers(secret string, latest func() present, stderr io.Writer) (*elastic.Processes, error) {
 	return elastic.NewProcesses(elastic.ProcessConfig{
 		Ready: readyLine, Output: exceptReady{stderr},
 		Command: func(id shard.ServerID) *exec.Cmd {
 			transport, _, _ := strings.Cut(string(id), "-")
-			cmd := exec.Command(executable(), roleServer, "-id", string(id), "-transport", transport, "-coordinator", coordinators())
+			now := latest()
+			cmd := exec.Command(executable(), roleServer, "-id", string(id), "-transport", transport, "-coordinator", now.address, "-checkpoints", now.checkpoints)
 			cmd.Env = append(os.Environ(), secretVariable+"="+secret)
 			return cmd
 		},
@@ -91,6 +96,7 @@ func runServer(ctx context.Context, args []string, stdout io.Writer) error {
 	id := fs.String("id", "", "name of the server")
 	transport := fs.String("transport", transportTCP, "tcp or unix")
 	address := fs.String("coordinator", "", "host:port of the coordinator's node")
+	folder := fs.String("checkpoints", "", "folder of the checkpoints, empty for none")
 	if err := fs.Parse(args); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
@@ -106,7 +112,11 @@ func runServer(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	coordinator := actor.Ref{Node: peer, Name: ps.CoordinatorProcess}
-	server, err := startServer(ctx, ps.ServerConfig{Node: node, ID: shard.ServerID(*id), Coordinator: coordinator}, *transport)
+	cfg := ps.ServerConfig{Node: node, ID: shard.ServerID(*id), Coordinator: coordinator}
+	if *folder != "" {
+		cfg.Checkpoints = checkpoint.Folder(*folder)
+	}
+	server, err := startServer(ctx, cfg, *transport)
 	if err != nil {
 		return err
 	}
@@ -194,6 +204,14 @@ func (a *attendant) Receive(c *actor.Context, msg any) error {
 			}
 			request.Reply(streamed{BytesPerSecond: figure})
 		}()
+	case killYourself:
+		self, err := os.FindProcess(os.Getpid())
+		if err == nil {
+			err = self.Kill()
+		}
+		if err != nil {
+			c.Request().Fail(err)
+		}
 	case actor.Down:
 		a.gone()
 	}

@@ -38,6 +38,9 @@ func allFamilies() []family {
 		family{[]string{"optimizer.adam.cache"}, (*bench).measureAdamInCache},
 		family{codecNames(), (*bench).measureCodecs},
 		family{migrationNames(), (*bench).measureMigrations},
+		family{[]string{"replicas.push"}, (*bench).measureReplicated},
+		family{[]string{"failover"}, (*bench).measureFailover},
+		family{[]string{"checkpoint.write"}, (*bench).measureCheckpoint},
 	)
 }
 
@@ -140,6 +143,8 @@ func targets() []targetRow {
 		{"migrate.freeze.p99", nil, target{valueAtMost, 5}},
 		{"migrate.gap.p99", nil, target{valueAtMost, 5}},
 		{"migrate.others", nil, target{ratioAtLeast, 0.9}},
+		{"failover", nil, target{valueAtMost, 1000}},
+		{"checkpoint.write", nil, target{ratioAtLeast, 0.8}},
 		{"allocs.*.bytes", []int64{mib}, target{ratioAtMost, 0.01}},
 		{"allocs.resident", nil, target{ratioAtMost, 1.3}},
 	}

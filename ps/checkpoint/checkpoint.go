@@ -20,7 +20,17 @@ const readBytes = 4 << 20
 type Checkpoint struct {
 	storage Storage
 	chain   []*level // the newest first, the full one last
-	rooms   sync.Pool
+}
+
+// room is what one call reads into, one read after the other.
+type room []byte
+
+// of returns so many bytes of it, which hold anything.
+func (r *room) of(n int64) []byte {
+	if int64(cap(*r)) < n {
+		*r = make([]byte, n)
+	}
+	return (*r)[:n]
 }
 
 // level is one checkpoint of the chain that a restored one is put together from.
@@ -39,7 +49,6 @@ type level struct {
 // checkpoint, ErrNewer, and ErrDamaged otherwise, unless the storage fails.
 func Open(ctx context.Context, s Storage, name string) (*Checkpoint, error) {
 	c := &Checkpoint{storage: s}
-	c.rooms.New = func() any { return new([]byte) }
 	for want := (&Ref{Name: name}); want != nil; {
 		if len(c.chain) == MaxChain {
 			return nil, fault(name, "", "", ErrDamaged, "it has more than %d ancestors", MaxChain-1)
@@ -287,7 +296,7 @@ func (c *Checkpoint) ReadShard(ctx context.Context, id shard.ID, weights []float
 			return refuse("%d elements, array %d has room for %d", s.End-s.Begin, i, len(a))
 		}
 	}
-	err = c.read(ctx, id, 0, s.End-s.Begin, func(lo int64, n int, values []byte) {
+	err = c.read(ctx, new(room), id, 0, s.End-s.Begin, func(lo int64, n int, values []byte) {
 		for _, a := range arrays {
 			copy(wire.Bytes(a[lo:lo+int64(n)]), values[:4*n])
 			values = values[4*n:]
@@ -303,6 +312,11 @@ func (c *Checkpoint) ReadShard(ctx context.Context, id shard.ID, weights []float
 // they are in. Errors are *Error: ErrMismatch when the layer has no such elements or is sparse
 // (ReadTable), ErrDamaged.
 func (c *Checkpoint) ReadWeights(ctx context.Context, layer string, begin int64, dst []float32) error {
+	return c.readWeights(ctx, new(room), layer, begin, dst)
+}
+
+// readWeights is ReadWeights with the caller's room.
+func (c *Checkpoint) readWeights(ctx context.Context, into *room, layer string, begin int64, dst []float32) error {
 	m := &c.chain[0].Manifest
 	index, ok := m.Model.Index(layer)
 	end := begin + int64(len(dst))
@@ -327,7 +341,7 @@ func (c *Checkpoint) ReadWeights(ctx context.Context, layer string, begin int64,
 	for i := first; begin < end; i++ {
 		r := m.Shards[i].Range
 		stop := min(end, r.End)
-		err := c.read(ctx, m.Shards[i].ID, begin-r.Begin, stop-r.Begin, func(lo int64, n int, values []byte) {
+		err := c.read(ctx, into, m.Shards[i].ID, begin-r.Begin, stop-r.Begin, func(lo int64, n int, values []byte) {
 			from, to := max(begin-r.Begin, lo), min(stop-r.Begin, lo+int64(n))
 			out := dst[from+r.Begin-begin : to+r.Begin-begin]
 			copy(wire.Bytes(out), values[4*(from-lo):4*(to-lo)])
@@ -391,12 +405,12 @@ func (c *Checkpoint) sources(ctx context.Context, id shard.ID, first, end int) (
 // read reads the blocks of a dense shard that elements [begin, end) of it touch, and calls visit
 // for each with its first element, its number of elements and its weights and slots one after the
 // other, which visit does not keep.
-func (c *Checkpoint) read(ctx context.Context, id shard.ID, begin, end int64, visit func(lo int64, n int, values []byte)) error {
+func (c *Checkpoint) read(ctx context.Context, into *room, id shard.ID, begin, end int64, visit func(lo int64, n int, values []byte)) error {
 	found, err := c.sources(ctx, id, int(begin/BlockElems), int((end+BlockElems-1)/BlockElems))
 	if err != nil {
 		return err
 	}
-	return c.readBlocks(ctx, found, func(s source, values []byte, _ []int) error {
+	return c.readBlocks(ctx, into, found, func(s source, values []byte, _ []int) error {
 		visit(int64(s.block())*BlockElems, s.row().blockElems(s.block()), values)
 		return nil
 	})
@@ -404,9 +418,7 @@ func (c *Checkpoint) read(ctx context.Context, id shard.ID, begin, end int64, vi
 
 // readBlocks reads blocks of one shard, those that lie together at once, and calls visit for each,
 // when it has been verified, with its tensors and their lengths, which visit does not keep.
-func (c *Checkpoint) readBlocks(ctx context.Context, list []source, visit func(s source, values []byte, sizes []int) error) error {
-	room := c.rooms.Get().(*[]byte)
-	defer c.rooms.Put(room)
+func (c *Checkpoint) readBlocks(ctx context.Context, into *room, list []source, visit func(s source, values []byte, sizes []int) error) error {
 	var sizes []int
 	for len(list) > 0 {
 		file, n := list[0].file, 1
@@ -418,13 +430,13 @@ func (c *Checkpoint) readBlocks(ctx context.Context, list []source, visit func(s
 			}
 			end = next
 		}
-		*room = slices.Grow((*room)[:0], int(end-begin))[:end-begin]
-		if err := file.read(ctx, c.storage, begin, *room); err != nil {
+		read := into.of(end - begin)
+		if err := file.read(ctx, c.storage, begin, read); err != nil {
 			return err
 		}
 		for _, s := range list[:n] {
 			from, to := s.span()
-			values, where := (*room)[from-begin:to-begin], file.values(s.number, s.index)
+			values, where := read[from-begin:to-begin], file.values(s.number, s.index)
 			sizes = s.row().appendSizes(sizes[:0], s.index, from)
 			if err := file.verify(fmt.Sprintf("block %d of shard %d", s.block(), s.row().ID), where.tensor, values, sizes...); err != nil {
 				return err
@@ -442,6 +454,7 @@ func (c *Checkpoint) readBlocks(ctx context.Context, list []source, visit func(s
 // to, and compares all checksums. Errors are those of Open. It takes as long as the storage
 // takes to read them; of the values it holds some MiB at a time.
 func (c *Checkpoint) Verify(ctx context.Context) error {
+	into := new(room)
 	for _, l := range c.chain {
 		for i := range l.Files {
 			f, err := c.load(ctx, l, i)
@@ -453,7 +466,7 @@ func (c *Checkpoint) Verify(ctx context.Context) error {
 				for index := range list {
 					list[index] = source{f, number, index}
 				}
-				if err := c.readBlocks(ctx, list, func(source, []byte, []int) error { return nil }); err != nil {
+				if err := c.readBlocks(ctx, into, list, func(source, []byte, []int) error { return nil }); err != nil {
 					return err
 				}
 				if _, err := f.shard(ctx, c.storage, number); err != nil {

@@ -148,6 +148,7 @@ func TestManifestRefused(t *testing.T) {
 		"own parent":      {func(m *checkpoint.Manifest) { m.Parent = &checkpoint.Ref{Name: m.Name} }, "must be an earlier one"},
 		"job":             {func(m *checkpoint.Manifest) { m.Job = []byte("{") }, "JSON"},
 		"long job":        {func(m *checkpoint.Manifest) { m.Job = make([]byte, checkpoint.MaxJobBytes+1) }, "job of 1048577 bytes, limit 1048576"},
+		"long datasets":   {func(m *checkpoint.Manifest) { m.Datasets = make([]byte, checkpoint.MaxDatasetsBytes+1) }, "datasets of 16777217 bytes, limit 16777216"},
 		"no layers":       {func(m *checkpoint.Manifest) { m.Model.Layers = nil }, "0 layers"},
 		"layer not UTF-8": {func(m *checkpoint.Manifest) { m.Model.Layers[0].Name = "\xff" }, "not UTF-8"},
 		"no shards":       {func(m *checkpoint.Manifest) { m.Shards = nil }, `no shard has element 0 of layer "w"`},

@@ -119,7 +119,7 @@ func (c *Checkpoint) exportLayer(ctx context.Context, e *exporter, l shard.Layer
 	values := make([]float32, min(exportElems, l.Elems()))
 	for at := int64(0); at < l.Elems(); at += int64(len(values)) {
 		values = values[:min(int64(len(values)), l.Elems()-at)]
-		if err := c.ReadWeights(ctx, l.Name, at, values); err != nil {
+		if err := c.readWeights(ctx, &e.into, l.Name, at, values); err != nil {
 			return err
 		}
 		if err := e.write(values); err != nil {
@@ -133,16 +133,15 @@ func (c *Checkpoint) exportLayer(ctx context.Context, e *exporter, l shard.Layer
 type exporter struct {
 	w     io.Writer
 	dtype shard.DType
-	room  []byte // of what is converted
+	into  room // of what is read
+	room  room // of what is converted
 }
 
 func (e *exporter) write(values []float32) error {
 	for part := range slices.Chunk(values, exportElems) {
 		out := wire.Bytes(part)
 		if e.dtype != shard.Float32 {
-			n := int(e.dtype.Size()) * len(part)
-			e.room = slices.Grow(e.room[:0], n)[:n]
-			out = e.room
+			out = e.room.of(e.dtype.Size() * int64(len(part)))
 		}
 		switch e.dtype {
 		case shard.Float16:

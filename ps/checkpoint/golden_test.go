@@ -135,7 +135,7 @@ func TestVersions(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(string(s), "ckpt-00000003/manifest.json"), changed, 0o600))
 			err := openAll(t, s, "ckpt-00000003")
 			require.ErrorIs(t, err, checkpoint.ErrDamaged)
-			require.ErrorContains(t, err, "with these layers it must be")
+			require.ErrorContains(t, err, "with what it holds it must be")
 		}
 	}
 }

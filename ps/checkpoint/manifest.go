@@ -21,6 +21,8 @@ const (
 	MaxManifestBytes = 64 << 20
 	// MaxJobBytes is the longest Manifest.Job.
 	MaxJobBytes = 1 << 20
+	// MaxDatasetsBytes is the longest Manifest.Datasets.
+	MaxDatasetsBytes = 16 << 20
 	// MaxFiles is the largest number of files of one checkpoint.
 	MaxFiles = 1 << 16
 	// MaxChain is the largest number of checkpoints that a restored one is put together
@@ -50,6 +52,9 @@ type Manifest struct {
 	// Job is what the parameter server wants to find again, such as optimizers with their
 	// hyper-parameters: JSON, which this package does not look into. It may be empty.
 	Job json.RawMessage
+	// Datasets is how far the job was with its data when the checkpoint was taken: JSON as
+	// well, and it may be empty.
+	Datasets json.RawMessage
 	// Model lists the layers and Shards how they are cut: as shard.Partition does, by ID, with
 	// no gaps.
 	Model  shard.Model
@@ -61,17 +66,18 @@ type Manifest struct {
 // document is a Manifest as JSON, one object on one line, followed by the line with the
 // digest of what is before it.
 type document struct {
-	Format  string          `json:"format"`
-	Version int             `json:"version"`
-	Name    string          `json:"name"`
-	Kind    string          `json:"kind"`
-	Parent  *Ref            `json:"parent,omitempty"`
-	Time    time.Time       `json:"time"`
-	Clock   uint64          `json:"clock"`
-	Job     json.RawMessage `json:"job,omitempty"`
-	Layers  json.RawMessage `json:"layers"`
-	Shards  json.RawMessage `json:"shards"` // [layer, begin, end], by ID
-	Files   json.RawMessage `json:"files"`
+	Format   string          `json:"format"`
+	Version  int             `json:"version"`
+	Name     string          `json:"name"`
+	Kind     string          `json:"kind"`
+	Parent   *Ref            `json:"parent,omitempty"`
+	Time     time.Time       `json:"time"`
+	Clock    uint64          `json:"clock"`
+	Job      json.RawMessage `json:"job,omitempty"`
+	Datasets json.RawMessage `json:"datasets,omitempty"`
+	Layers   json.RawMessage `json:"layers"`
+	Shards   json.RawMessage `json:"shards"` // [layer, begin, end], by ID
+	Files    json.RawMessage `json:"files"`
 }
 
 type layerRow struct {
@@ -122,9 +128,9 @@ func (m *Manifest) kind() string {
 }
 
 // version is the oldest version of the format that can say what the manifest says: the first one
-// has no sparse layers, and no initializers behind Assigned.
+// has no sparse layers, no initializers behind Assigned, and no datasets.
 func (m *Manifest) version() int {
-	if slices.ContainsFunc(m.Model.Layers, func(l shard.Layer) bool { return l.Sparse || l.Init.Kind > shard.Assigned }) {
+	if len(m.Datasets) > 0 || slices.ContainsFunc(m.Model.Layers, func(l shard.Layer) bool { return l.Sparse || l.Init.Kind > shard.Assigned }) {
 		return 2
 	}
 	return 1
@@ -152,7 +158,7 @@ func (m *Manifest) encode() ([]byte, string, error) {
 	}
 	d := document{
 		Format: manifestFormat, Version: m.version(), Name: m.Name, Kind: m.kind(), Parent: m.Parent,
-		Time: m.Time.UTC(), Clock: m.Clock, Job: m.Job,
+		Time: m.Time.UTC(), Clock: m.Clock, Job: m.Job, Datasets: m.Datasets,
 	}
 	var errs [4]error
 	d.Layers, errs[0] = json.Marshal(layers)
@@ -220,14 +226,14 @@ func parseManifest(src []byte) (m Manifest, digest string, err error) {
 		return m, "", fmt.Errorf("kind %.64q, with this parent it must be %q", d.Kind, m.kind())
 	}
 	if d.Version != m.version() {
-		return m, "", fmt.Errorf("version %d, with these layers it must be %d", d.Version, m.version())
+		return m, "", fmt.Errorf("version %d, with what it holds it must be %d", d.Version, m.version())
 	}
 	return m, digest, m.validate()
 }
 
 // manifest takes the document apart, at most as far as the limits.
 func (d *document) manifest() (Manifest, error) {
-	m := Manifest{Name: d.Name, Parent: d.Parent, Time: d.Time, Clock: d.Clock, Job: d.Job}
+	m := Manifest{Name: d.Name, Parent: d.Parent, Time: d.Time, Clock: d.Clock, Job: d.Job, Datasets: d.Datasets}
 	layers, err := decodeRows(d.Layers, shard.MaxLayers, (*layerRow).validate)
 	if err != nil {
 		return m, fmt.Errorf("layers: %w", err)
@@ -337,6 +343,9 @@ func (m *Manifest) validate() error {
 	}
 	if len(m.Job) > MaxJobBytes {
 		return fmt.Errorf("job of %d bytes, limit %d", len(m.Job), MaxJobBytes)
+	}
+	if len(m.Datasets) > MaxDatasetsBytes {
+		return fmt.Errorf("datasets of %d bytes, limit %d", len(m.Datasets), MaxDatasetsBytes)
 	}
 	if err := m.Model.Validate(); err != nil {
 		return err

@@ -103,20 +103,20 @@ func (c *Checkpoint) ReadRows(ctx context.Context, id shard.ID, dim int, slots [
 		return Shard{}, fault(c.chain[0].Name, "", fmt.Sprintf("shard %d", id), ErrMismatch,
 			"rows of %d values (0: dense), slots %q of %d; %d, %q, %d wanted", s.Dim, s.Slots, s.SlotElems, dim, slots, elems)
 	}
-	if err := c.eachBlock(ctx, id, visit); err != nil {
+	if err := c.eachBlock(ctx, new(room), id, visit); err != nil {
 		return Shard{}, err
 	}
 	return s, nil
 }
 
 // eachBlock reads all blocks of a sparse shard.
-func (c *Checkpoint) eachBlock(ctx context.Context, id shard.ID, visit func(block int, rows *Rows) error) error {
+func (c *Checkpoint) eachBlock(ctx context.Context, into *room, id shard.ID, visit func(block int, rows *Rows) error) error {
 	found, err := c.allSources(ctx, id)
 	if err != nil {
 		return err
 	}
 	rows := Rows{Slots: make([][]float32, len(found[0].row().Slots))}
-	return c.readBlocks(ctx, found, func(s source, values []byte, sizes []int) error {
+	return c.readBlocks(ctx, into, found, func(s source, values []byte, sizes []int) error {
 		rows.set(s, values, sizes)
 		return visit(s.block(), &rows)
 	})
@@ -174,8 +174,9 @@ func (c *Checkpoint) ReadTable(ctx context.Context, layer string, visit func(ids
 	if err != nil {
 		return err
 	}
+	into := new(room)
 	for _, id := range shards {
-		err := c.eachBlock(ctx, id, func(_ int, rows *Rows) error {
+		err := c.eachBlock(ctx, into, id, func(_ int, rows *Rows) error {
 			if len(rows.IDs) == 0 {
 				return nil
 			}
