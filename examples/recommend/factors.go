@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"math"
-	"math/rand/v2"
-	"sync"
 
 	"gonum.org/v1/gonum/blas/blas32"
 
@@ -13,14 +11,19 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// The tables of the job. A row is the factors of a user or an item, and behind them its bias.
+// The tables of the job, and what it trains on. A row is the factors of a user or an item, and
+// behind them its bias.
 const (
-	userTable = "users"
-	itemTable = "items"
+	userTable     = "users"
+	itemTable     = "items"
+	ratingDataset = "ratings"
 )
 
-// job is what is trained. How many rows there will be need not be known.
-func (o options) job() ps.Job {
+// batchesPerRange is how many batches a worker takes at a time.
+const batchesPerRange = 16
+
+// job is what is trained, on how many ratings. How many rows there will be need not be known.
+func (o options) job(numRatings int) ps.Job {
 	table := func(name string, rows int) shard.Layer {
 		return shard.Layer{
 			Name: name, Sparse: true, Shape: []int{rows, o.dim + 1},
@@ -28,9 +31,13 @@ func (o options) job() ps.Job {
 		}
 	}
 	return ps.Job{
-		Name:          "recommend",
-		Model:         shard.Model{Layers: []shard.Layer{table(userTable, 10_000), table(itemTable, 10_000)}},
-		Optimizer:     ps.Adagrad(o.learningRate),
+		Name:      "recommend",
+		Model:     shard.Model{Layers: []shard.Layer{table(userTable, 10_000), table(itemTable, 10_000)}},
+		Optimizer: ps.Adagrad(o.learningRate),
+		Datasets: []ps.Dataset{{
+			Name: ratingDataset, Records: int64(numRatings), RangeRecords: int64(batchesPerRange * o.batch),
+			Epochs: o.epochs, Shuffle: true, Seed: o.seed,
+		}},
 		MaxShardBytes: 64 << 10,
 		Replicas:      ps.NoReplicas,
 	}
@@ -104,52 +111,4 @@ func rmse(predictions []float32, ratings []rating) float64 {
 		sum += d * d
 	}
 	return math.Sqrt(sum / float64(len(ratings)))
-}
-
-// epochs hands out batches of ratings to all workers: each rating once per epoch, in an
-// order of its own in each.
-type epochs struct {
-	ratings []rating
-	size    int // of a batch
-	epochs  int
-	seed    uint64
-
-	mu    sync.Mutex
-	order []int32
-	steps int // handed out
-}
-
-// next fills dst with the ratings of the next batch, and returns it and the epoch, counted
-// from 0. It is empty when there are no more.
-func (e *epochs) next(dst []rating) (batch []rating, epoch int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	perEpoch := e.perEpoch()
-	epoch = e.steps / perEpoch
-	if epoch == e.epochs {
-		return nil, epoch - 1
-	}
-	begin := e.steps % perEpoch * e.size
-	if begin == 0 {
-		e.shuffle(epoch)
-	}
-	e.steps++
-	for _, i := range e.order[begin:min(begin+e.size, len(e.order))] {
-		dst = append(dst, e.ratings[i])
-	}
-	return dst, epoch
-}
-
-// perEpoch is the number of batches of an epoch.
-func (e *epochs) perEpoch() int { return (len(e.ratings) + e.size - 1) / e.size }
-
-func (e *epochs) shuffle(epoch int) {
-	if e.order == nil {
-		e.order = make([]int32, len(e.ratings))
-		for i := range e.order {
-			e.order[i] = int32(i)
-		}
-	}
-	rng := rand.New(rand.NewPCG(e.seed, uint64(epoch)+1))
-	rng.Shuffle(len(e.order), func(i, j int) { e.order[i], e.order[j] = e.order[j], e.order[i] })
 }

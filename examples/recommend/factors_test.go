@@ -88,30 +88,6 @@ func TestGradient(t *testing.T) {
 	}
 }
 
-func TestEpochs(t *testing.T) {
-	var all []rating
-	for i := range 10 {
-		all = append(all, rating{user: int64(i)})
-	}
-	e := &epochs{ratings: all, size: 4, epochs: 3, seed: 1}
-	var orders [3][]int64
-	for step := range 9 {
-		batch, epoch := e.next(nil)
-		require.Equal(t, step/3, epoch)
-		require.Len(t, batch, []int{4, 4, 2}[step%3])
-		for _, r := range batch {
-			orders[epoch] = append(orders[epoch], r.user)
-		}
-	}
-	batch, epoch := e.next(nil)
-	require.Empty(t, batch)
-	require.Equal(t, 2, epoch)
-	for _, order := range orders {
-		require.ElementsMatch(t, []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, order, "each rating once per epoch")
-	}
-	require.NotEqual(t, orders[0], orders[1])
-}
-
 func TestItemMeans(t *testing.T) {
 	train := []rating{{1, 1, 5}, {2, 1, 5}, {1, 2, 1}, {2, 2, 1}} // mean 3
 	test := []rating{{3, 1, 0}, {3, 2, 0}, {3, 9, 0}}

@@ -6,7 +6,8 @@
 //
 // The file of -data has the format of u.data of the MovieLens data sets: user, item, rating
 // and time between tabs. Any 64-bit number is an id, and no list of them is needed: a row
-// comes into being when it is first pushed to. Without -data the ratings are drawn from
+// comes into being when it is first pushed to. The workers get their ratings from the job
+// (ps.Dataset): each rating is trained on once per epoch, in a shuffled order. Without -data the ratings are drawn from
 // planted factors with noise of a known size.
 //
 // A tenth of the ratings is held out. The end is the root-mean-square error on it, with that

@@ -129,7 +129,9 @@ func vectors(n int, rng *rand.Rand) [][plantedDim + 1]float64 {
 }
 
 // split holds a share of the ratings out, by the seed and who rated what, so that a pair of
-// user and item is on one side only. truth, which may be nil, is split alike.
+// user and item is on one side only. truth, which may be nil, is split alike. The others are
+// shuffled: ratings that are next to each other will be in one batch, and those of one user
+// are in many files.
 func split(all []rating, truth []float32, share float64, seed uint64) (train, test []rating, testTruth []float32, err error) {
 	for i, r := range all {
 		h := shard.Hash(int64(shard.Hash(r.user^int64(seed))) + r.item)
@@ -145,5 +147,7 @@ func split(all []rating, truth []float32, share float64, seed uint64) (train, te
 	if len(train) == 0 || len(test) == 0 {
 		return nil, nil, nil, errors.New("recommend: too few ratings to train on some and to test on others")
 	}
+	rng := rand.New(rand.NewPCG(seed, 1))
+	rng.Shuffle(len(train), func(i, j int) { train[i], train[j] = train[j], train[i] })
 	return train, test, testTruth, nil
 }

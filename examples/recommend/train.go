@@ -32,17 +32,16 @@ type sum struct {
 
 // run trains on a fleet of its own, and returns what came of it.
 func (t *trainer) run(ctx context.Context, began time.Time) (r result, err error) {
-	f, err := fleet.Start(ctx, fleet.Config{Name: "recommend", Job: t.opts.job(), NumServers: t.opts.servers, Began: began})
+	f, err := fleet.Start(ctx, fleet.Config{Name: "recommend", Job: t.opts.job(len(t.train)), NumServers: t.opts.servers, Began: began})
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	mean := meanOf(t.train)
-	e := &epochs{ratings: t.train, size: t.opts.batch, epochs: t.opts.epochs, seed: t.opts.seed}
 	t.errors = map[int]sum{}
 	started := time.Now()
 	err = f.Train(ctx, t.opts.workers, func(ctx context.Context, _ int, w *ps.Worker) error {
-		return t.work(ctx, w, e, newFactorization(t.opts.dim, mean, float32(t.opts.decaying)))
+		return t.work(ctx, w, newFactorization(t.opts.dim, mean, float32(t.opts.decaying)))
 	})
 	if err != nil {
 		return r, err
@@ -59,26 +58,50 @@ func (t *trainer) run(ctx context.Context, began time.Time) (r result, err error
 	return r, err
 }
 
-// work is one worker: it takes batches until there is none, predicts them, and trains on
-// them.
-func (t *trainer) work(ctx context.Context, c rows.Client, e *epochs, f *factorization) error {
-	var buffer []rating
-	for ctx.Err() == nil {
-		batch, epoch := e.next(buffer[:0])
-		if len(batch) == 0 {
+// work is one worker: it takes ranges of the ratings until there is none, and goes through
+// them in batches.
+func (t *trainer) work(ctx context.Context, w *ps.Worker, f *factorization) error {
+	var batch []rating
+	for {
+		r, err := w.NextRange(ctx, ratingDataset)
+		if errors.Is(err, ps.ErrEndOfData) {
 			return nil
 		}
-		buffer = batch
-		predictions, err := f.predict(ctx, c, batch)
 		if err != nil {
 			return err
 		}
-		if err := f.learn(ctx, c, batch); err != nil {
+		batch = batch[:0]
+		left := r.End - r.Begin
+		for record := range r.Records() {
+			batch = append(batch, t.train[record])
+			if left--; len(batch) < t.opts.batch && left > 0 {
+				continue
+			}
+			if err := t.step(ctx, w, r.Epoch, f, batch); err != nil {
+				return err
+			}
+			batch = batch[:0]
+		}
+		if err := w.FinishRange(ctx, r); err != nil {
 			return err
 		}
-		t.predicted(epoch, predictions, batch)
 	}
-	return context.Cause(ctx)
+}
+
+// step predicts a batch, and then trains on it.
+func (t *trainer) step(ctx context.Context, c rows.Client, epoch int, f *factorization, batch []rating) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // a request that need not wait does not look
+	}
+	predictions, err := f.predict(ctx, c, batch)
+	if err != nil {
+		return err
+	}
+	if err := f.learn(ctx, c, batch); err != nil {
+		return err
+	}
+	t.predicted(epoch, predictions, batch)
+	return nil
 }
 
 // predicted takes note of the errors on a batch, and shows those of an epoch that is over.

@@ -19,6 +19,7 @@ type windows struct {
 	outputs []int       // places in out: of each window its target, then the negatives
 	ends    []int       // of each window: where its inputs end
 	targets []int       // places in seen, of each window
+	text    []int32     // the words that stay of the text they are from
 }
 
 func newWindows(dim int) *windows {

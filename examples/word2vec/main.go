@@ -8,7 +8,8 @@
 // The model is skip-gram with negative sampling (Mikolov et al., Distributed
 // Representations of Words and Phrases and their Compositionality, NIPS 2013): two tables
 // with a row for each word, of its vector as an input and as an output. A step pulls the
-// few rows that it needs and pushes their gradients; the workers wait for nobody. After a
+// few rows that it needs and pushes their gradients; the workers wait for nobody. They get
+// their files from the job (ps.Dataset), each file once per epoch. After a
 // quarter of the words there are three servers instead of one, after six tenths two: the
 // rows move while the workers push.
 //
@@ -153,7 +154,7 @@ func train(ctx context.Context, o options, c *corpus, began time.Time, out io.Wr
 		return r, v, err
 	}
 	defer progress.Close()
-	f, err := fleet.Start(ctx, fleet.Config{Name: "word2vec", Job: o.job(len(c.words)), Out: progress, Began: began})
+	f, err := fleet.Start(ctx, fleet.Config{Name: "word2vec", Job: o.job(len(c.words), len(c.train)), Out: progress, Began: began})
 	if err != nil {
 		return r, v, err
 	}

@@ -76,7 +76,7 @@ func (t *trainer) status(numServers int) report.Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return report.Status{
-		Step: int(t.words.Load()), Epoch: 1 + t.epoch(t.next.Load()), Epochs: t.opts.epochs, Loss: t.loss,
+		Step: int(t.words.Load()), Epoch: 1 + int(t.epoch.Load()), Epochs: t.opts.epochs, Loss: t.loss,
 		Samples: t.pairs.Load(), NumServers: numServers,
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -11,20 +12,24 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// The tables of the job.
+// The tables of the job, and what it trains on: the texts, by their numbers.
 const (
 	inputTable  = "input"
 	outputTable = "output"
 	seenTable   = "seen"
+	textDataset = "texts"
 )
+
+// rangesPerEpoch is about how many ranges of texts the workers take in an epoch.
+const rangesPerEpoch = 100
 
 // maxShardBytes cuts each table of vectors into several shards, which three servers
 // can share evenly.
 const maxShardBytes = 256 << 10
 
-// job is what is trained: two tables of vectors, and one that counts. Moves lose nothing,
-// and no server is going to die, so that no followers are kept.
-func (o options) job(numWords int) ps.Job {
+// job is what is trained, with so many words and texts: two tables of vectors, and one that
+// counts. Moves lose nothing, and no server is going to die, so that no followers are kept.
+func (o options) job(numWords, numTexts int) ps.Job {
 	vectors := []int{numWords, o.dim}
 	return ps.Job{
 		Name: "word2vec",
@@ -33,8 +38,12 @@ func (o options) job(numWords int) ps.Job {
 			{Name: outputTable, Sparse: true, Shape: vectors},
 			{Name: seenTable, Sparse: true, Shape: []int{numWords, 1}},
 		}},
-		Optimizer:     ps.Adagrad(o.learningRate),
-		Optimizers:    map[string]ps.Optimizer{seenTable: ps.SGD(1)},
+		Optimizer:  ps.Adagrad(o.learningRate),
+		Optimizers: map[string]ps.Optimizer{seenTable: ps.SGD(1)},
+		Datasets: []ps.Dataset{{
+			Name: textDataset, Records: int64(numTexts), RangeRecords: int64(max(1, numTexts/rangesPerEpoch)),
+			Epochs: o.epochs, Shuffle: true, Seed: o.seed,
+		}},
 		MaxShardBytes: maxShardBytes,
 		Replicas:      ps.NoReplicas,
 	}
@@ -47,7 +56,7 @@ type trainer struct {
 	keep   []float32
 	noise  *distribution
 
-	next  atomic.Int64 // of the texts of all epochs
+	epoch atomic.Int64 // the last that was begun, counted from 0
 	words atomic.Int64 // trained on, those left out as well
 	pairs atomic.Int64
 
@@ -63,40 +72,53 @@ func newTrainer(o options, c *corpus) *trainer {
 	}
 }
 
-// epoch is the one that a text belongs to, counted from 0.
-func (t *trainer) epoch(text int64) int {
-	return int(min(text/int64(len(t.corpus.train)), int64(t.opts.epochs-1)))
-}
-
 // numWords is how many words all epochs have.
 func (t *trainer) numWords() int64 { return t.corpus.numTrained() * int64(t.opts.epochs) }
 
-// work is one worker: it takes texts until there is none, and trains on them in steps of
-// options.batch windows. What a text gives does not depend on which worker takes it.
-func (t *trainer) work(ctx context.Context, c rows.Client) error {
+// work is one worker: it takes ranges of texts until there is none, and trains on them in
+// steps of options.batch windows.
+func (t *trainer) work(ctx context.Context, worker *ps.Worker) error {
 	w := newWindows(t.opts.dim)
-	var kept []int32
-	numTexts := int64(len(t.corpus.train))
 	for {
-		next := t.next.Add(1) - 1
-		if next >= numTexts*int64(t.opts.epochs) {
-			return t.step(ctx, c, w)
+		r, err := worker.NextRange(ctx, textDataset)
+		if errors.Is(err, ps.ErrEndOfData) {
+			return nil
 		}
-		rng := rand.New(rand.NewPCG(t.opts.seed, uint64(next)+1))
-		text := t.corpus.train[next%numTexts]
-		kept = subsample(kept[:0], text, t.keep, rng)
-		for at := range kept {
-			begin, end := around(at, len(kept), t.opts.window, rng)
-			w.add(kept, at, begin, end, t.opts.negatives, t.noise, rng)
-			if len(w.ends) < t.opts.batch {
-				continue
-			}
-			if err := t.step(ctx, c, w); err != nil {
+		if err != nil {
+			return err
+		}
+		t.epoch.Store(int64(r.Epoch))
+		for text := range r.Records() {
+			if err := t.text(ctx, worker, w, r.Epoch, int(text)); err != nil {
 				return err
 			}
 		}
-		t.words.Add(int64(len(text)))
+		if err := t.step(ctx, worker, w); err != nil { // what is left of the last text
+			return err
+		}
+		if err := worker.FinishRange(ctx, r); err != nil {
+			return err
+		}
 	}
+}
+
+// text trains on a text. Its windows do not depend on which worker has it.
+func (t *trainer) text(ctx context.Context, c rows.Client, w *windows, epoch, number int) error {
+	text := t.corpus.train[number]
+	rng := rand.New(rand.NewPCG(t.opts.seed, uint64(1+epoch*len(t.corpus.train)+number)))
+	w.text = subsample(w.text[:0], text, t.keep, rng)
+	for at := range w.text {
+		begin, end := around(at, len(w.text), t.opts.window, rng)
+		w.add(w.text, at, begin, end, t.opts.negatives, t.noise, rng)
+		if len(w.ends) < t.opts.batch {
+			continue
+		}
+		if err := t.step(ctx, c, w); err != nil {
+			return err
+		}
+	}
+	t.words.Add(int64(len(text)))
+	return nil
 }
 
 // step pulls the rows of some windows, pushes their gradients and empties w.
