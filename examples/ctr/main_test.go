@@ -32,8 +32,8 @@ func runJSON(t *testing.T, args ...string) (r result) {
 
 // TestSmoke is the program with fewer samples.
 func TestSmoke(t *testing.T) {
-	r := runJSON(t, "-samples", "40000", "-window", "10000", "-batch", "128", "-servers", "3")
-	require.EqualValues(t, 40_000, r.Samples)
+	r := runJSON(t, "-samples", "24000", "-window", "6000", "-batch", "128", "-servers", "3")
+	require.EqualValues(t, 24_000, r.Samples)
 	require.Len(t, r.Windows, 4)
 	require.Greater(t, r.AUC, 0.6, "a model that learns nothing has 0.5")
 	require.Greater(t, r.AUC, r.Windows[0].AUC)
@@ -45,8 +45,8 @@ func TestSmoke(t *testing.T) {
 		require.Positive(t, s.Rows)
 	}
 	// Rows that are admitted later are fewer.
-	all := runJSON(t, "-samples", "5000", "-batch", "128", "-admit", "1")
-	some := runJSON(t, "-samples", "5000", "-batch", "128", "-admit", "4")
+	all := runJSON(t, "-samples", "3000", "-batch", "128", "-admit", "1")
+	some := runJSON(t, "-samples", "3000", "-batch", "128", "-admit", "4")
 	require.Less(t, total(some), total(all)/2)
 }
 

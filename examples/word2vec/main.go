@@ -7,21 +7,21 @@
 //
 // The model is skip-gram with negative sampling (Mikolov et al., Distributed
 // Representations of Words and Phrases and their Compositionality, NIPS 2013): two tables
-// with a row for each word, of its vector as an input and as an output. A step pulls the
-// few rows that it needs and pushes their gradients; the workers wait for nobody. They get
-// their files from the job (ps.Dataset), each file once per epoch. After a
-// quarter of the words there are three servers instead of one, after six tenths two: the
-// rows move while the workers push.
+// with a row for each word, of its vector as an input and as an output. The workers get
+// their files from the job (ps.Dataset), each file once per epoch, and wait for nobody: a
+// step pulls the few rows that it needs and pushes their gradients. After a quarter of the
+// words there are three servers instead of one, after six tenths two: the rows move while
+// the workers push.
 //
 // A third table counts how often each word was trained on. What is in it in the end, and
 // what the workers know, must be the same: a difference is a push that was lost or doubled.
 //
 // The end is a figure of merit on files that were held out: how often a word from the
-// neighbourhood scores higher than a word drawn by its frequency, where 0.5 is chance. Then
-// come the nearest neighbours of a few words. -help lists the flags. The object that -json
-// writes has the keys words, vocabulary, pairs, pairs_per_second,
-// held_out_pairs, merit, baseline_merit, servers (seconds, count), migrations, rows (server,
-// rows), lost, doubled and wall_seconds.
+// neighbourhood scores higher than a word drawn by its frequency, where 0.5 is chance; about
+// 0.78, and 0.57 for the frequency alone. Then come the nearest neighbours of a few words.
+// -help lists the flags. The object that -json writes has the keys words, vocabulary, pairs,
+// pairs_per_second, held_out_pairs, merit, baseline_merit, servers (seconds, count),
+// migrations, rows (server, rows), lost, doubled and wall_seconds.
 package main
 
 import (

@@ -27,7 +27,7 @@ func TestSmoke(t *testing.T) {
 	defer cancel()
 	path := filepath.Join(t.TempDir(), "result.json")
 	var out bytes.Buffer
-	require.NoError(t, run(ctx, []string{"-words", "150000", "-dim", "32", "-batch", "128", "-epochs", "2", "-json", path}, &out, &out), "%v", &out)
+	require.NoError(t, run(ctx, []string{"-words", "100000", "-dim", "32", "-batch", "128", "-epochs", "2", "-json", path}, &out, &out), "%v", &out)
 	requireNothingLeft(t, before)
 	require.Contains(t, out.String(), "[ElasticController] Scaled PS: 1→3 Trigger: ")
 	require.Contains(t, out.String(), "\n  err  ")
