@@ -1,6 +1,7 @@
 package ps_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -43,14 +44,6 @@ func (c *cluster) rowsOf(w *ps.Client, table string, dim int, ids []int64) []flo
 	dst := vector(len(ids)*dim, float32(math.NaN()))
 	require.NoError(c.t, w.PullRows(c.ctx, table, ids, dst))
 	return dst
-}
-
-func minus(a, b []float32) []float32 {
-	d := make([]float32, len(a))
-	for i := range a {
-		d[i] = a[i] - b[i]
-	}
-	return d
 }
 
 // T30: any id goes through push and pull, over every way to a server.
@@ -132,6 +125,8 @@ func TestTableBadInput(t *testing.T) {
 		c.placed()
 		w := c.worker("w")
 		ids := []int64{1, 2}
+		ended, cancel := context.WithCancel(c.ctx)
+		cancel()
 		for name, x := range map[string]struct {
 			err  error
 			want error
@@ -140,6 +135,8 @@ func TestTableBadInput(t *testing.T) {
 			"too many values":  {w.PullRows(c.ctx, "t", ids, make([]float32, 5)), ps.ErrLength},
 			"values, no ids":   {w.PullRows(c.ctx, "t", nil, make([]float32, 2)), ps.ErrLength},
 			"too many ids":     {w.PullRows(c.ctx, "t", make([]int64, ps.MaxRows+1), make([]float32, 2*ps.MaxRows+2)), ps.ErrLength},
+			"ended context":    {w.PullRows(ended, "t", ids, make([]float32, 4)), context.Canceled},
+			"ended, dense":     {w.Push(ended, "dense", make([]float32, 4)), context.Canceled},
 			"unknown table":    {w.PushRows(c.ctx, "no", ids, make([]float32, 4)), ps.ErrUnknownLayer},
 			"rows of a dense":  {w.PushRows(c.ctx, "dense", ids, make([]float32, 4)), ps.ErrUnknownLayer},
 			"push of a table":  {w.Push(c.ctx, "t", make([]float32, 20)), ps.ErrUnknownLayer},

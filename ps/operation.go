@@ -138,6 +138,9 @@ func (c *Client) begin(ctx context.Context, kind wire.Kind, layer int) (context.
 	if err := c.ctx.Err(); err != nil {
 		return nil, nil, fmt.Errorf("%w: client %q", ErrClosed, c.cfg.Name)
 	}
+	if ctx.Err() != nil { // nothing may wait for it where the servers are in this process
+		return nil, nil, c.unsent(kind, layer, context.Cause(ctx))
+	}
 	ctx, cancel := c.deadlines.of(ctx)
 	if err := c.prepare(ctx, kind); err != nil {
 		cancel()
@@ -146,6 +149,17 @@ func (c *Client) begin(ctx context.Context, kind wire.Kind, layer int) (context.
 	op := c.operations.Get().(*operation)
 	op.cancel, op.name, op.layer = cancel, opName(kind), c.job.Model.Layers[layer].Name
 	return ctx, op, nil
+}
+
+// unsent is the error of an operation of which nothing was sent.
+func (c *Client) unsent(kind wire.Kind, layer int, err error) error {
+	e := &OpError{Op: opName(kind), Layer: c.job.Model.Layers[layer].Name, Err: err}
+	if shards := c.shards[layer]; len(shards) > 0 {
+		e.Shard = shards[0].ID
+		o, info, _ := c.routes.of(e.Shard) // who has it, if that is known
+		e.Server, e.Epoch = info.ID, o.epoch
+	}
+	return e
 }
 
 // finish sees all calls through.
