@@ -414,7 +414,7 @@ func TestT26RowsAcrossMovesAndRestore(t *testing.T) {
 			quiet.trainRows(undisturbed, 0, 12)
 
 			folder := checkpoint.Folder(t.TempDir())
-			c := newCluster(t, tablesJob(mode), saving(folder))
+			c := newCluster(t, tablesJob(mode), saving(folder), patient)
 			c.servers(2)
 			c.placed()
 			w := c.worker("w")
@@ -452,7 +452,7 @@ func (c *cluster) saveRowsAfter(w *ps.Worker, step int) (r ps.CheckpointReport) 
 func TestT17ReshardTablesOnRestore(t *testing.T) {
 	settled(t)
 	folder := checkpoint.Folder(t.TempDir())
-	c := newCluster(t, tablesJob(ps.ASP), saving(folder))
+	c := newCluster(t, tablesJob(ps.ASP), saving(folder), patient)
 	servers := c.servers(3)
 	c.placed()
 	c.spread("s1", "s2", "s3")
