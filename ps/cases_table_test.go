@@ -134,7 +134,7 @@ func TestTableBadInput(t *testing.T) {
 			"too few values":   {w.PushRows(c.ctx, "t", ids, make([]float32, 3)), ps.ErrLength},
 			"too many values":  {w.PullRows(c.ctx, "t", ids, make([]float32, 5)), ps.ErrLength},
 			"values, no ids":   {w.PullRows(c.ctx, "t", nil, make([]float32, 2)), ps.ErrLength},
-			"too many ids":     {w.PullRows(c.ctx, "t", make([]int64, ps.MaxRows+1), make([]float32, 2*ps.MaxRows+2)), ps.ErrLength},
+			"too many ids":     {w.PullRows(c.ctx, "t", make([]int64, ps.MaxCallRows+1), make([]float32, 2*ps.MaxCallRows+2)), ps.ErrLength},
 			"ended context":    {w.PullRows(ended, "t", ids, make([]float32, 4)), context.Canceled},
 			"ended, dense":     {w.Push(ended, "dense", make([]float32, 4)), context.Canceled},
 			"unknown table":    {w.PushRows(c.ctx, "no", ids, make([]float32, 4)), ps.ErrUnknownLayer},
@@ -608,7 +608,7 @@ func TestTableStaleness(t *testing.T) {
 	require.NoError(t, slow.Tick(c.ctx))
 	require.NoError(t, <-pulled)
 	require.Equal(t, float32(1), one[0])
-	for _, message := range []string{"ps.staleRequest", "ps.finishedReply"} { // T5: it asks again
+	for _, message := range []string{"ps.staleRequest", "ps.staleReply"} { // T5: it asks again
 		dropped := c.lose(message, 1)
 		require.NoError(t, slow.Tick(c.ctx))
 		require.NoError(t, fast.Tick(c.ctx))

@@ -112,7 +112,7 @@ type Client struct {
 	routes      *routes
 	paths       []lanes      // by shard
 	sequences   []*sequencer // by shard
-	sources     []*source    // by dataset
+	datasets    []*workerDataset
 	ref         actor.Ref
 	nonce       string
 	observer    bool
@@ -123,7 +123,7 @@ type Client struct {
 	operations  sync.Pool
 	groups      rowGroups
 	finished    atomic.Uint32 // clocks that every member has finished, at least
-	asking      chan struct{} // capacity 1: somebody asks for that
+	asking      chan struct{} // capacity 1: somebody asks for finished
 	deadlines   deadlines
 	busy        *busy
 	stats       clientStats
@@ -193,7 +193,7 @@ func (c *Client) start(ctx context.Context) error {
 		}
 	}
 	for i, d := range job.Datasets {
-		c.sources = append(c.sources, &source{index: i, data: d, has: map[int64]bool{}})
+		c.datasets = append(c.datasets, &workerDataset{index: i, data: d, has: map[int64]bool{}})
 	}
 	c.routes = newRoutes(n, c.coordinator, len(all))
 	c.paths = make([]lanes, len(all))

@@ -375,7 +375,7 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 	case checkpointRequest:
 		c.checkpoint(ctx.Request(), m)
 	case takeRequest, finishRequest, progressSaved, progressDue:
-		c.receiveData(ctx, msg)
+		c.receiveDataset(ctx, msg)
 	case barrierRequest:
 		c.beginCut(m)
 	case barrierOver:

@@ -97,11 +97,9 @@ func (r *replica) takeCut(clock uint32, since uint64, epoch shard.Epoch, room *c
 	}
 	c.state = checkpoint.Shard{
 		ID: r.spec.ID, Layer: r.layer.Name, Begin: r.spec.Range.Begin, End: r.spec.Range.End,
+		Dim: r.tableConfig.Dim, SlotElems: slotElems(r.tableConfig.Rule),
 		Epoch: r.copy.Epoch, Applied: r.applied, Clock: uint64(clock), Slots: r.opt.slotNames(),
 		Windows: r.windows.Append(nil), BlockState: binary.LittleEndian.AppendUint64(nil, r.changes),
-	}
-	if r.sparse {
-		c.describe()
 	}
 	for b, m := range r.blocks {
 		closes := c.closes(b)
@@ -119,7 +117,7 @@ func (r *replica) takeCut(clock uint32, since uint64, epoch shard.Epoch, room *c
 			c.pending[b] = true
 			c.left++
 			if r.sparse {
-				c.count(b)
+				c.countRows(b)
 			}
 		}
 		var meta [cutBlockBytes]byte

@@ -47,6 +47,7 @@ const (
 
 // RecordRange is one range of the records of a dataset, to be trained on once.
 type RecordRange struct {
+	// Dataset is the name of the dataset.
 	Dataset string
 	// Epoch counts from 0.
 	Epoch int
@@ -57,6 +58,23 @@ type RecordRange struct {
 	// Position is the place of the range in the order in which ranges are first handed
 	// out, over all epochs.
 	Position int64
+}
+
+// DatasetStatus is how far the workers are with a dataset, in numbers of ranges unless it
+// says otherwise.
+type DatasetStatus struct {
+	// Name is that of the dataset.
+	Name string
+	// Epoch is that of the range that is handed out next, or the last one; from 0.
+	Epoch int
+	// Ranges is how many there are over all epochs; Finished of them are.
+	Ranges, Finished int64
+	// Outstanding are those that workers have, or may have that have not come back to this
+	// coordinator yet.
+	Outstanding int
+	// Returned are those that have come back from workers that are gone, and are handed out
+	// next.
+	Returned int
 }
 
 func (d Dataset) withDefaults() Dataset {

@@ -39,18 +39,6 @@ type finishing struct {
 	after uint64
 }
 
-// DatasetStatus is how far a dataset is.
-type DatasetStatus struct {
-	Name  string
-	Epoch int // of the range that is handed out next, or the last one
-	// Ranges is how many there are over all epochs; Finished of them are.
-	Ranges, Finished int64
-	// Outstanding is how many ranges workers have, or may have that have not come back
-	// to this coordinator yet; Returned how many have come back from workers that are
-	// gone, and are handed out next.
-	Outstanding, Returned int
-}
-
 // loadDatasets goes on with what an earlier coordinator, or the checkpoint that a new job
 // is filled from, has left.
 func (c *Coordinator) loadDatasets(ctx context.Context) error {
@@ -77,13 +65,13 @@ func (c *Coordinator) loadDatasets(ctx context.Context) error {
 		c.datasets = append(c.datasets, s)
 	}
 	if len(c.missing) == 0 {
-		c.settleData()
+		c.settleDatasets()
 	}
 	return nil
 }
 
-// settleData hands out again what no member has claimed.
-func (c *Coordinator) settleData() {
+// settleDatasets hands out again what no member has claimed.
+func (c *Coordinator) settleDatasets() {
 	for _, s := range c.datasets {
 		s.settle()
 	}
@@ -148,8 +136,8 @@ func (c *Coordinator) datasetStates() (json.RawMessage, error) {
 	return text, nil
 }
 
-// receiveData handles the messages about datasets.
-func (c *Coordinator) receiveData(ctx *actor.Context, msg any) {
+// receiveDataset handles the messages about datasets.
+func (c *Coordinator) receiveDataset(ctx *actor.Context, msg any) {
 	switch m := msg.(type) {
 	case takeRequest:
 		reply, err := c.take(m)
@@ -187,7 +175,7 @@ func (c *Coordinator) take(m takeRequest) (takeReply, error) {
 	if errors.Is(err, ErrNoRange) && !c.cfg.Job.clocked() {
 		err = fmt.Errorf("%w: %v", errWaiting, err) // nobody waits for its clock meanwhile
 	}
-	if !s.saving && s.reach() > s.limit {
+	if !s.saving && s.wanted() > s.limit {
 		s.changes++
 		c.saveProgress(s)
 	}
@@ -239,7 +227,7 @@ func (c *Coordinator) saveProgress(s *servedDataset) {
 		return
 	}
 	s.saving = true
-	m := progressSaved{dataset: s, changes: s.changes, limit: s.reach()}
+	m := progressSaved{dataset: s, changes: s.changes, limit: s.wanted()}
 	state, key, revision := s.state(m.limit), s.key, s.revision
 	c.running.Go(func() {
 		began := time.Now()

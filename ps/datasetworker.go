@@ -11,34 +11,35 @@ import (
 
 // The worker's part of handing out record ranges.
 
-// source is what a worker has of a dataset.
-type source struct {
+// workerDataset is what a worker has of a dataset.
+type workerDataset struct {
 	index int
 	data  Dataset
 
-	mu     sync.Mutex
-	has    map[int64]bool // positions that were given to it and are not finished
-	ready  []RecordRange  // those of them that nobody has taken yet
-	asking *asking        // a request for more that is under way
+	mu    sync.Mutex
+	has   map[int64]bool // positions that were given to it and are not finished
+	ready []RecordRange  // those of them that nobody has taken yet
+	asked *takeUnderWay  // a request for more, nil if there is none
 }
 
-// asking is one request for ranges. It is over when ended is closed, and has its error then.
-type asking struct {
+// takeUnderWay is one request for ranges. It is over when ended is closed, and has its
+// error then.
+type takeUnderWay struct {
 	ended chan struct{}
 	err   error
 }
 
-// source returns what the worker has of a dataset.
-func (w *Worker) source(name string) (*source, error) {
+// dataset returns what the worker has of a dataset.
+func (w *Worker) dataset(name string) (*workerDataset, error) {
 	if err := w.ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: worker %q", ErrClosed, w.cfg.Name)
 	}
-	for _, s := range w.sources {
+	for _, s := range w.datasets {
 		if s.data.Name == name {
 			return s, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: %.64q, the job has %d", ErrUnknownDataset, name, len(w.sources))
+	return nil, fmt.Errorf("%w: %.64q, the job has %d", ErrUnknownDataset, name, len(w.datasets))
 }
 
 // NextRange returns a range of a dataset to train on. No other worker gets it unless this
@@ -52,7 +53,7 @@ func (w *Worker) source(name string) (*source, error) {
 // Other errors: ErrUnknownDataset, ErrNotMember, ErrClosed, ErrConflict when the worker has
 // too many ranges, or the context's; then NextRange may be called again.
 func (w *Worker) NextRange(ctx context.Context, dataset string) (RecordRange, error) {
-	s, err := w.source(dataset)
+	s, err := w.dataset(dataset)
 	if err != nil {
 		return RecordRange{}, err
 	}
@@ -84,12 +85,12 @@ func (w *Worker) NextRange(ctx context.Context, dataset string) (RecordRange, er
 
 // fetch has one request for ranges under way: one more than are wanted in advance if there
 // are none. The caller holds s.mu.
-func (w *Worker) fetch(s *source) *asking {
-	if s.asking != nil {
-		return s.asking
+func (w *Worker) fetch(s *workerDataset) *takeUnderWay {
+	if s.asked != nil {
+		return s.asked
 	}
-	a := &asking{ended: make(chan struct{})}
-	s.asking = a
+	a := &takeUnderWay{ended: make(chan struct{})}
+	s.asked = a
 	joins := w.joins.Load()
 	m := takeRequest{
 		Incarnation: w.incarnation.Load(), Dataset: s.index, Has: slices.Sorted(maps.Keys(s.has)),
@@ -111,14 +112,14 @@ func (w *Worker) fetch(s *source) *asking {
 		default:
 			err = s.add(r.Positions)
 		}
-		a.err, s.asking = err, nil
+		a.err, s.asked = err, nil
 		close(a.ended)
 	}()
 	return a
 }
 
 // add takes in what the coordinator has given. The caller holds s.mu.
-func (s *source) add(positions []int64) error {
+func (s *workerDataset) add(positions []int64) error {
 	for _, p := range positions {
 		if p < 0 || p >= s.data.positions() {
 			return fmt.Errorf("%w: range %d of dataset %q, which has %d", ErrRefused, p, s.data.Name, s.data.positions())
@@ -139,7 +140,7 @@ func (s *source) add(positions []int64) error {
 // ErrClosed, or the context's; then it is not known whether the range is finished, and
 // FinishRange may be called again. It waits as long as the store cannot be reached.
 func (w *Worker) FinishRange(ctx context.Context, r RecordRange) error {
-	s, err := w.source(r.Dataset)
+	s, err := w.dataset(r.Dataset)
 	if err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func (w *Worker) FinishRange(ctx context.Context, r RecordRange) error {
 // unfinished has the positions that the client has, by dataset.
 func (c *Client) unfinished() [][]int64 {
 	var all [][]int64
-	for _, s := range c.sources {
+	for _, s := range c.datasets {
 		s.mu.Lock()
 		all = append(all, slices.Sorted(maps.Keys(s.has)))
 		s.mu.Unlock()

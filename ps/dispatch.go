@@ -176,8 +176,8 @@ func (d *dispatch) epoch() int {
 	return int(min(d.next/d.data.ranges(), int64(d.data.Epochs)-1))
 }
 
-// reach is the limit that the store should know of.
-func (d *dispatch) reach() int64 {
+// wanted is the limit that the store should know of.
+func (d *dispatch) wanted() int64 {
 	if d.limit-d.next > reservedRanges/2 {
 		return d.limit
 	}

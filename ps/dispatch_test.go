@@ -108,7 +108,7 @@ func TestHugeDatasets(t *testing.T) {
 	require.ErrorContains(t, d.validate(), "4611686018427387904 ranges in each of 2 epochs, at most 4611686018427387904")
 	d.RangeRecords = 1 << 40
 	s := newDispatch(d)
-	s.limit = s.reach()
+	s.limit = s.wanted()
 	got, err := s.take(1, nil, 1)
 	require.NoError(t, err)
 	require.Equal(t, []int64{0}, got)
@@ -143,7 +143,7 @@ func newDataWorld(t *testing.T, seed uint64, d Dataset) *dataWorld {
 
 // write has the store know everything.
 func (w *dataWorld) write() {
-	limit := w.d.reach()
+	limit := w.d.wanted()
 	text, err := w.d.state(limit).encode()
 	require.NoError(w.t, err)
 	w.store, w.d.limit = text, limit
@@ -257,7 +257,7 @@ func TestTakeSaysWhyThereIsNothing(t *testing.T) {
 	d := newDispatch(Dataset{Name: "d", Records: 4, RangeRecords: 1, Epochs: 2, EpochBarrier: true})
 	_, err := d.take(1, nil, 1)
 	require.ErrorIs(t, err, errWaiting, "the store knows of none")
-	d.limit = d.reach()
+	d.limit = d.wanted()
 	require.EqualValues(t, 8, d.limit)
 	got, err := d.take(1, nil, 3)
 	require.NoError(t, err)
@@ -295,7 +295,7 @@ func TestTakeSaysWhyThereIsNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int64{4}, got, "the next epoch")
 	many := newDispatch(Dataset{Name: "d", Records: 1000, RangeRecords: 1, Epochs: 1})
-	many.limit = many.reach()
+	many.limit = many.wanted()
 	got, err = many.take(1, nil, 1000)
 	require.NoError(t, err)
 	require.Len(t, got, maxTaken)
@@ -309,14 +309,14 @@ func TestManyOpenRanges(t *testing.T) {
 	d := newDispatch(Dataset{Name: "d", Records: MaxRanges, RangeRecords: 1, Epochs: 1})
 	worker := uint64(1)
 	for ; len(d.holders) < maxOpen; worker++ {
-		d.limit = d.reach()
+		d.limit = d.wanted()
 		if _, err := d.take(worker, nil, maxTaken); err != nil {
 			require.ErrorIs(t, err, errWaiting)
 		}
 	}
 	_, err := d.take(worker, nil, 1)
 	require.ErrorIs(t, err, errWaiting)
-	text, err := d.state(d.reach()).encode()
+	text, err := d.state(d.wanted()).encode()
 	require.NoError(t, err)
 	require.Less(t, len(text), 1<<20)
 	s, err := decodeDispatchState(text)
@@ -391,7 +391,7 @@ func FuzzDispatchState(f *testing.F) {
 		require.Equal(t, r.holders, b.holders)
 		r.settle()
 		for worker := uint64(1); !r.ended(); worker++ {
-			r.limit = r.reach()
+			r.limit = r.wanted()
 			got, err := r.take(worker, nil, maxTaken)
 			require.NoError(t, err)
 			for _, p := range got {

@@ -52,13 +52,14 @@ var (
 	ErrNoRange = errors.New("ps: no range to hand out")
 )
 
-// errWaiting is what a tick ends with that still has to wait when its attempt is
-// over: the worker asks again, and knows for whom it waits.
+// errWaiting is what a tick, a pull of a table with Staleness or a take of ranges ends with
+// that still has to wait when its attempt is over: the worker asks again, and knows for
+// whom it waits.
 var errWaiting = errors.New("ps: waiting for other members")
 
 // OpError is the error of an operation on a shard. Unwrap gives the first cause.
 type OpError struct {
-	Op     string         // push, pull or assign
+	Op     string         // push, pull, assign, push of rows or pull of rows
 	Layer  string         // name of the layer, if known
 	Shard  shard.ID       // shard that failed first
 	Server shard.ServerID // server that was asked last; empty if none was reached

@@ -195,6 +195,14 @@ type tickRequest struct {
 
 type tickReply struct{ Clock uint32 }
 
+// staleRequest asks to be told when all members have finished so many clocks.
+type staleRequest struct {
+	Incarnation uint64
+	Finished    uint32
+}
+
+type staleReply struct{ Finished uint32 }
+
 // takeRequest asks for ranges of a dataset, so that there are Want besides those that the
 // worker has. A repeated one has the same Has, and gets the same answer.
 type takeRequest struct {
@@ -259,7 +267,7 @@ func register(n *actor.Node) error {
 		"ps.register": registerRequest{}, "ps.registered": registerReply{}, "ps.server_report": serverReport{},
 		"ps.command": command{}, "ps.commanded": commandReply{}, "ps.retain": retain{},
 		"ps.join": joinRequest{}, "ps.joined": joinReply{}, "ps.tick": tickRequest{}, "ps.ticked": tickReply{},
-		"ps.stale": staleRequest{}, "ps.finished": finishedReply{},
+		"ps.stale": staleRequest{}, "ps.stale_reply": staleReply{},
 		"ps.take": takeRequest{}, "ps.taken": takeReply{}, "ps.finish": finishRequest{},
 		"ps.leave": leaveRequest{}, "ps.worker_report": workerReport{},
 		"ps.status": statusRequest{}, "ps.status_reply": Status{}, "ps.drain": drainRequest{}, "ps.remove": removeRequest{},

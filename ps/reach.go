@@ -121,7 +121,7 @@ func (c *Coordinator) judge() {
 // each shard at most once in a repairPause. What is silent here too is a case for
 // suspect. The caller holds c.mu.
 func (c *Coordinator) replace(id shard.ServerID, all complaints) {
-	if c.failing[id] || !c.up(id) || len(c.exchanges(id, all)) == 0 || c.ctx.Err() != nil {
+	if c.failing[id] || !c.up(id) || len(c.switches(id, all)) == 0 || c.ctx.Err() != nil {
 		return
 	}
 	c.failing[id] = true
@@ -134,7 +134,7 @@ func (c *Coordinator) replace(id shard.ServerID, all complaints) {
 		if !lives {
 			return
 		}
-		moves := c.exchanges(id, all)
+		moves := c.switches(id, all)
 		c.log.Warn("server is cut off from its clients", "server", id, "unreached_by", all[id], "shards", len(moves))
 		for _, m := range moves {
 			if mig, effects, err := shard.Begin(c.places.record(m.Shard), m.To); err == nil { // else another move has begun
@@ -145,8 +145,9 @@ func (c *Coordinator) replace(id shard.ServerID, all complaints) {
 	})
 }
 
-// exchanges are the switches that take a server's shards from it. The caller holds c.mu.
-func (c *Coordinator) exchanges(id shard.ServerID, all complaints) (moves []shard.Move) {
+// switches are the moves to followers that take a server's shards from it. The caller
+// holds c.mu.
+func (c *Coordinator) switches(id shard.ServerID, all complaints) (moves []shard.Move) {
 	for _, r := range c.places.all() {
 		s := r.Assignment.Shard
 		if r.Assignment.Owner != id || c.moving[s] != nil || time.Now().Before(c.rests[s]) {

@@ -229,9 +229,8 @@ func (r *replica) update(ctx context.Context, h *wire.Header, ids []int64, value
 }
 
 // change takes an admitted frame into the state: a push, an assign, the end of a clock, or
-// that of rows of a table.
-// Owner and follower run the same code on the same frames in the same order, which makes
-// their bits equal (I8).
+// the expiry of rows. Owner and follower run the same code on the same frames in the same
+// order, which makes their bits equal (I8).
 func (r *replica) change(h *wire.Header, ids []int64, values []float32) {
 	b := int(h.Offset / BlockElems)
 	r.changes++

@@ -56,7 +56,7 @@ func (c *Coordinator) back(incarnation uint64) {
 	if len(c.missing) == 0 {
 		c.clocks.held = false
 		c.release(c.clocks.release())
-		c.settleData()
+		c.settleDatasets()
 	}
 }
 

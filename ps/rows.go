@@ -7,11 +7,11 @@ import (
 	"github.com/elasticps/elasticps/internal/wire"
 )
 
-// MaxRows is the largest number of ids of one PushRows or PullRows, and MaxRowsBytes of
-// the values that belong to them.
 const (
-	MaxRows      = 1 << 20
-	MaxRowsBytes = 1 << 30
+	// MaxCallRows is the largest number of ids of one PushRows or PullRows.
+	MaxCallRows = 1 << 20
+	// MaxCallBytes is the largest size of the values that belong to them.
+	MaxCallBytes = 1 << 30
 )
 
 // keptRowsBytes is how much memory of an operation on rows is kept for the next one.
@@ -22,7 +22,7 @@ const keptRowsBytes = 16 << 20
 // more than once; hashed uint64 ids are converted. A row that nobody has pushed to yet has
 // its initial value: that is not stored, so reading changes nothing on the servers.
 //
-// At most MaxRows ids and MaxRowsBytes of values, and as many values as ids times dim; no
+// At most MaxCallRows ids and MaxCallBytes of values, and as many values as ids times dim; no
 // ids is fine. What is not so is ErrLength, a layer that is no table ErrUnknownLayer. With
 // Table.Staleness, PullRows waits like Tick. Blocking, other errors and what a pull sees
 // are as in Pull. Neither slice is kept.
@@ -74,6 +74,7 @@ func (c *Client) PushRows(ctx context.Context, table string, ids []int64, grads 
 	return c.sendRows(ctx, op, wire.PushRows, i, g)
 }
 
+// checkRows finds the table and says whether ids and values are within the limits.
 func (c *Client) checkRows(kind wire.Kind, table string, ids []int64, values []float32) (int, error) {
 	i, err := c.index(table, true)
 	if err != nil {
@@ -81,10 +82,12 @@ func (c *Client) checkRows(kind wire.Kind, table string, ids []int64, values []f
 	}
 	dim := c.job.Model.Layers[i].RowElems()
 	switch {
-	case len(ids) > MaxRows || 4*len(values) > MaxRowsBytes:
-		return 0, fmt.Errorf("%w: %s of table %q with %d ids and %d values, at most %d and %d", ErrLength, opName(kind), table, len(ids), len(values), MaxRows, MaxRowsBytes/4)
+	case len(ids) > MaxCallRows || 4*len(values) > MaxCallBytes:
+		return 0, fmt.Errorf("%w: %s of table %q with %d ids and %d values, at most %d and %d",
+			ErrLength, opName(kind), table, len(ids), len(values), MaxCallRows, MaxCallBytes/4)
 	case len(values) != len(ids)*dim:
-		return 0, fmt.Errorf("%w: %s of table %q with %d ids and %d values, its rows have %d", ErrLength, opName(kind), table, len(ids), len(values), dim)
+		return 0, fmt.Errorf("%w: %s of table %q with %d ids and %d values, its rows have %d",
+			ErrLength, opName(kind), table, len(ids), len(values), dim)
 	}
 	return i, nil
 }

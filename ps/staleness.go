@@ -11,14 +11,6 @@ import (
 // Bounded staleness of single tables: a worker that is too far ahead waits before it pulls
 // rows, not before it begins a clock.
 
-// staleRequest asks to be told when all members have finished so many clocks.
-type staleRequest struct {
-	Incarnation uint64
-	Finished    uint32
-}
-
-type finishedReply struct{ Finished uint32 }
-
 // fresh returns when a table may be pulled: its updates of all clocks up to Staleness
 // behind this worker's have been applied.
 func (c *Client) fresh(ctx context.Context, table string) error {
@@ -36,7 +28,7 @@ func (c *Client) fresh(ctx context.Context, table string) error {
 		return nil // somebody else has just asked
 	}
 	m := staleRequest{Incarnation: c.incarnation.Load(), Finished: clock - staleness}
-	r, err := ask[finishedReply](ctx, c.cfg.Node, c.coordinator, m)
+	r, err := ask[staleReply](ctx, c.cfg.Node, c.coordinator, m)
 	if err != nil {
 		return fmt.Errorf("ps: worker %q at clock %d pulls from table %q: %w", c.cfg.Name, clock, table, err)
 	}
@@ -69,7 +61,7 @@ func (c *Coordinator) releaseStale() {
 		switch {
 		case p.stale == nil:
 		case finished >= p.needs:
-			p.stale.Reply(finishedReply{Finished: finished})
+			p.stale.Reply(staleReply{Finished: finished})
 			p.stale = nil
 		case time.Until(p.stale.Deadline()) < 2*reconcileInterval:
 			p.stale.Fail(fmt.Errorf("%w: %d clocks are finished by all, not %d", errWaiting, finished, p.needs))

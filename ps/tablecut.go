@@ -10,11 +10,7 @@ import (
 
 // A cut of a table: the same as that of a dense shard, with rows for blocks.
 
-// describe says what the rows of the cut have.
-func (c *cut) describe() {
-	c.state.Dim, c.state.SlotElems = c.r.tableConfig.Dim, slotElems(c.r.tableConfig.Rule)
-}
-
+// slotElems is how many values a row has in each slot.
 func slotElems(rule table.Rule) (elems []int) {
 	for _, s := range rule.Slots {
 		elems = append(elems, s.Elems)
@@ -22,8 +18,8 @@ func slotElems(rule table.Rule) (elems []int) {
 	return elems
 }
 
-// count notes how many rows a block of the cut has.
-func (c *cut) count(b int) {
+// countRows notes how many rows, and bytes of waiting ids, a block of the cut has.
+func (c *cut) countRows(b int) {
 	c.state.Rows = append(c.state.Rows, c.table.Len(b))
 	c.state.Waiting = append(c.state.Waiting, len(c.table.AppendWaiting(b, nil)))
 }

@@ -118,8 +118,11 @@ func (t Table) validate(c Consistency) error {
 	if clip := t.NonFinite == ClipNonFinite; clip != (t.Clip > 0) || math.IsInf(float64(t.Clip), 0) || t.Clip != t.Clip {
 		fault("Clip %v, must be finite, above 0 with ClipNonFinite and 0 else", t.Clip)
 	}
-	if t.Staleness > 0 && (c.Mode == BSP || (c.Mode == SSP && t.Staleness > c.Staleness)) {
-		fault("Staleness %d of a table, under %v with %d", t.Staleness, c.Mode, c.Staleness)
+	if t.Staleness > 0 && c.Mode == BSP {
+		fault("Staleness %d, must be 0 under %v", t.Staleness, c.Mode)
+	}
+	if c.Mode == SSP && t.Staleness > c.Staleness {
+		fault("Staleness %d, at most the %d of %v", t.Staleness, c.Staleness, c.Mode)
 	}
 	return errors.Join(errs...)
 }

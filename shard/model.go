@@ -145,7 +145,7 @@ func (in Initializer) XavierLimit(rows, rowElems int64) float32 {
 // legal: such a layer has no elements and gets no shard.
 //
 // A sparse layer is an embedding table: rows of Shape[1] elements by int64 ids, each of
-// which comes into being when it is used first. Shape[0] is how many rows are expected,
+// which comes into being when it is first pushed to. Shape[0] is how many rows are expected,
 // at least 1: the ids are spread by hash over as many buckets, which are what is cut into
 // shards and blocks. It bounds nothing; with many more rows blocks are large, with many
 // fewer nearly empty.
