@@ -227,9 +227,9 @@ func (c *Checkpoint) load(ctx context.Context, l *level, index int) (*openFile, 
 	if !slices.Equal(f.description.Shards, want.Shards) {
 		return nil, fault(l.Name, want.Name, "", ErrDamaged, "other shards than in the manifest")
 	}
-	for i := range f.rows {
-		if err := l.check(&f.rows[i]); err != nil {
-			return nil, fault(l.Name, want.Name, f.rows[i].part(), ErrDamaged, "%v", err)
+	for i := range f.shards {
+		if err := l.check(&f.shards[i]); err != nil {
+			return nil, fault(l.Name, want.Name, f.shards[i].part(), ErrDamaged, "%v", err)
 		}
 	}
 	l.mu.Lock()
@@ -239,17 +239,17 @@ func (c *Checkpoint) load(ctx context.Context, l *level, index int) (*openFile, 
 }
 
 // check compares a shard with the manifest.
-func (l *level) check(r *row) error {
-	want := l.Shards[r.ID].Range
+func (l *level) check(e *entry) error {
+	want := l.Shards[e.ID].Range
 	layer := &l.Model.Layers[want.Layer]
-	if r.Layer != layer.Name || r.Begin != want.Begin || r.End != want.End {
-		return fmt.Errorf("[%d, %d) of %q, must be [%d, %d) of %q", r.Begin, r.End, r.Layer, want.Begin, want.End, layer.Name)
+	if e.Layer != layer.Name || e.Begin != want.Begin || e.End != want.End {
+		return fmt.Errorf("[%d, %d) of %q, must be [%d, %d) of %q", e.Begin, e.End, e.Layer, want.Begin, want.End, layer.Name)
 	}
-	if dim := dimOf(layer); r.Dim != dim {
-		return fmt.Errorf("rows of %d values of %q, must be %d (0: dense)", r.Dim, r.Layer, dim)
+	if dim := dimOf(layer); e.Dim != dim {
+		return fmt.Errorf("rows of %d values of %q, must be %d (0: dense)", e.Dim, e.Layer, dim)
 	}
-	if l.Parent == nil && len(r.Blocks) != r.numBlocks() {
-		return fmt.Errorf("%d blocks of %d in a full checkpoint", len(r.Blocks), r.numBlocks())
+	if l.Parent == nil && len(e.Blocks) != e.numBlocks() {
+		return fmt.Errorf("%d blocks of %d in a full checkpoint", len(e.Blocks), e.numBlocks())
 	}
 	return nil
 }
@@ -361,9 +361,9 @@ type source struct {
 	index  int // of the block among those of the shard in the file
 }
 
-func (s source) row() *row { return &s.file.rows[s.number] }
+func (s source) entry() *entry { return &s.file.shards[s.number] }
 
-func (s source) block() int { return s.row().Blocks[s.index] }
+func (s source) block() int { return s.entry().Blocks[s.index] }
 
 // span is where the block is in the data of the file.
 func (s source) span() (begin, end int64) {
@@ -375,7 +375,7 @@ func (s source) span() (begin, end int64) {
 func (c *Checkpoint) sources(ctx context.Context, id shard.ID, first, end int) ([]source, error) {
 	found := make([]source, end-first)
 	missing := len(found)
-	var newest *row
+	var newest *entry
 	for i, l := range c.chain {
 		if missing == 0 {
 			break
@@ -384,16 +384,16 @@ func (c *Checkpoint) sources(ctx context.Context, id shard.ID, first, end int) (
 		if err != nil {
 			return nil, err
 		}
-		r := &f.rows[number]
+		e := &f.shards[number]
 		if i == 0 {
-			newest = r
+			newest = e
 		}
-		if !slices.Equal(newest.Slots, r.Slots) || !slices.Equal(newest.SlotElems, r.SlotElems) {
-			return nil, fault(l.Name, f.name, r.part(), ErrDamaged, "slots %q of %d values, increments to it have %q of %d", r.Slots, r.SlotElems, newest.Slots, newest.SlotElems)
+		if !slices.Equal(newest.Slots, e.Slots) || !slices.Equal(newest.SlotElems, e.SlotElems) {
+			return nil, fault(l.Name, f.name, e.part(), ErrDamaged, "slots %q of %d values, increments to it have %q of %d", e.Slots, e.SlotElems, newest.Slots, newest.SlotElems)
 		}
-		from, _ := slices.BinarySearch(r.Blocks, first)
-		for index := from; index < len(r.Blocks) && r.Blocks[index] < end; index++ {
-			if at := &found[r.Blocks[index]-first]; at.file == nil {
+		from, _ := slices.BinarySearch(e.Blocks, first)
+		for index := from; index < len(e.Blocks) && e.Blocks[index] < end; index++ {
+			if at := &found[e.Blocks[index]-first]; at.file == nil {
 				*at = source{f, number, index}
 				missing--
 			}
@@ -411,7 +411,7 @@ func (c *Checkpoint) read(ctx context.Context, into *room, id shard.ID, begin, e
 		return err
 	}
 	return c.readBlocks(ctx, into, found, func(s source, values []byte, _ []int) error {
-		visit(int64(s.block())*BlockElems, s.row().blockElems(s.block()), values)
+		visit(int64(s.block())*BlockElems, s.entry().blockElems(s.block()), values)
 		return nil
 	})
 }
@@ -437,8 +437,8 @@ func (c *Checkpoint) readBlocks(ctx context.Context, into *room, list []source, 
 		for _, s := range list[:n] {
 			from, to := s.span()
 			values, where := read[from-begin:to-begin], file.values(s.number, s.index)
-			sizes = s.row().appendSizes(sizes[:0], s.index, from)
-			if err := file.verify(fmt.Sprintf("block %d of shard %d", s.block(), s.row().ID), where.tensor, values, sizes...); err != nil {
+			sizes = s.entry().appendSizes(sizes[:0], s.index, from)
+			if err := file.verify(fmt.Sprintf("block %d of shard %d", s.block(), s.entry().ID), where.tensor, values, sizes...); err != nil {
 				return err
 			}
 			if err := visit(s, values, sizes); err != nil {
@@ -461,8 +461,8 @@ func (c *Checkpoint) Verify(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			for number := range f.rows {
-				list := make([]source, len(f.rows[number].Blocks))
+			for number := range f.shards {
+				list := make([]source, len(f.shards[number].Blocks))
 				for index := range list {
 					list[index] = source{f, number, index}
 				}

@@ -8,10 +8,10 @@
 // has a name, such as ckpt-00000012, under which there are files of shards, one or more for each
 // server, and manifest.json, which is written last. A full checkpoint holds every block of every
 // shard; an incremental one, an increment, holds the blocks that have changed since its parent,
-// whole, and all of the state that is not in blocks. A block of a dense layer is BlockElems values, one
-// of a sparse layer the rows (Rows) whose buckets are there, any number: a row that is gone is not
-// in it, so increments need no marks of deletion. A checkpoint's chain is itself and what it is
-// an increment to, back to a full one.
+// whole, and all of the state that is not in blocks. A block of a dense layer is BlockElems
+// values, one of a sparse layer the rows (Rows) whose buckets are there, any number: a row that is
+// gone is not in it, so increments need no marks of deletion. A checkpoint's chain is itself and
+// what it is an increment to, back to a full one.
 //
 // # Use
 //
@@ -27,15 +27,17 @@
 //	state, err := c.ReadShard(ctx, 0, weights, []string{"momentum"}, momentum)
 //	err = c.Export(ctx, s, "model.safetensors", shard.Float16)
 //
-// The rows of a sparse layer are written with Writer.WriteRows and read with Checkpoint.ReadRows, or,
-// by who serves them, with Checkpoint.ReadTable.
+// The rows of a sparse layer are written with Writer.WriteRows and read with Checkpoint.ReadRows,
+// or, by who serves them, with Checkpoint.ReadTable.
 //
 // # Files
 //
 // A file of shards is in the safetensors format: eight bytes with the length of the header, the
 // header as JSON, the tensors. Block b of a shard that begins with element a of layer L is
 // the tensor "L@n", n = a + b*BlockElems, of type F32 and one dimension; its optimizer slot S
-// is "L@n/slot/S". Behind the values are, as bytes, "shard/ID/windows" (push windows) and
+// is "L@n/slot/S". A block of a sparse layer with r rows is "L@n/waiting", bytes with zeros behind
+// them up to a multiple of 8; "L@n/ids" and "L@n/state", I64 and U64 of shape [r]; "L@n/weights", F32
+// of [r, Dim]; and "L@n/slot/S" of [r, 1] or [r, Dim]. Behind the values are, as bytes, "shard/ID/windows" (push windows) and
 // "shard/ID/blocks" (the server's metadata of each block), and as the last tensor "crc32c": the
 // CRC-32C of every tensor before it, in the order of the data, four bytes each, the lowest
 // first. The metadata "shards" is a JSON array that says of each shard what it is. Values are
@@ -49,8 +51,9 @@
 //
 // The same state gives the same bytes: files hold no time and no name of a machine.
 //
-// The version of the format is 2 where there are sparse layers. Where there are none it is 1, as it was
-// before they came, and older versions of this module read it.
+// The version of the format is 2 in files with shards of sparse layers, and in manifests that have
+// sparse layers, datasets or initializers that came with them. Elsewhere it is 1, as it was
+// before, and older versions of this module read it.
 //
 // # Concurrency
 //
@@ -66,11 +69,11 @@
 //
 // # Limits
 //
-// MaxHeaderBytes, MaxManifestBytes, MaxFiles, MaxChain, MaxSlots, MaxRowsBytes, MaxJobBytes; and those
+// MaxHeaderBytes, MaxManifestBytes, MaxFiles, MaxChain, MaxSlots, MaxRowsBytes, MaxJobBytes, MaxDatasetsBytes; and those
 // of package shard. A manifest or header that says more than it has bytes for is refused before
 // memory is taken for it. Writing holds 1 MiB and the header, reading some MiB, and a block of
-// rows twice, for each call under way. Every function ends after its context has, as soon as the storage lets it: a file
-// system finishes the write or fsync that it is in.
+// rows twice, for each call under way. Every function ends after its context has, as soon as the
+// storage lets it: a file system finishes the write or fsync that it is in.
 //
 // # References
 //

@@ -56,18 +56,18 @@ func FuzzHeader(f *testing.F) {
 // than whoever reads it has memory for, and that ids lie at a multiple of their size.
 func requireLayout(t *testing.T, l *layout) {
 	at := place{}
-	for s := range l.rows {
-		r := &l.rows[s]
-		for i, b := range r.Blocks {
+	for s := range l.shards {
+		e := &l.shards[s]
+		for i, b := range e.Blocks {
 			require.Equal(t, at, l.values(s, i))
-			sizes := r.appendSizes(nil, i, at.offset)
-			require.Len(t, sizes, r.tensors())
-			if r.Dim == 0 {
-				require.Equal(t, slices.Repeat([]int{4 * r.blockElems(b)}, 1+len(r.Slots)), sizes)
+			sizes := e.appendSizes(nil, i, at.offset)
+			require.Len(t, sizes, e.tensors())
+			if e.Dim == 0 {
+				require.Equal(t, slices.Repeat([]int{4 * e.blockElems(b)}, 1+len(e.Slots)), sizes)
 			} else {
 				require.Zero(t, (at.offset+int64(sizes[0]))%8)
-				require.Less(t, sizes[0]-r.Waiting[i], 8)
-				require.Equal(t, []int{8 * r.Rows[i], 8 * r.Rows[i], 4 * r.Rows[i] * r.Dim}, sizes[1:4])
+				require.Less(t, sizes[0]-e.Waiting[i], 8)
+				require.Equal(t, []int{8 * e.Rows[i], 8 * e.Rows[i], 4 * e.Rows[i] * e.Dim}, sizes[1:4])
 			}
 			total := 0
 			for _, n := range sizes {
@@ -89,17 +89,17 @@ func FuzzShards(f *testing.F) {
 	for _, file := range golden(f, ".safetensors") {
 		l, err := decodeLayout(file[sizeBytes : sizeBytes+int(file[0])+int(file[1])<<8])
 		require.NoError(f, err)
-		text, err := json.Marshal(l.rows)
+		text, err := json.Marshal(l.shards)
 		require.NoError(f, err)
 		f.Add(text)
 	}
 	f.Add([]byte(`[{"id":1,"layer":"t","end":4,"slots":["m"],"blocks":[0],"dim":4,"slot_elems":[1],"rows":[9],"waiting_bytes":[3]}]`))
 	f.Fuzz(func(t *testing.T, src []byte) {
-		rows, err := decodeRows(src, 1000, (*row).validate)
+		shards, err := decodeList(src, 1000, (*entry).validate)
 		if err != nil {
 			return
 		}
-		l, err := layoutOf(rows)
+		l, err := layoutOf(shards)
 		if err != nil {
 			return
 		}
@@ -211,11 +211,11 @@ func TestHostileMemory(t *testing.T) {
 // TestHostileRows reads a short file whose header, which is what it must be, promises blocks of as
 // many rows as there may be: nothing is allocated for them (I9).
 func TestHostileRows(t *testing.T) {
-	r := row{
+	e := entry{
 		Layer: "t", End: 65_000 * 1000, Slots: []string{"m"}, Blocks: ascending{0, 1, 991}, Dim: 65_000, SlotElems: counts{65_000},
 		Rows: counts{MaxRowsBytes / 520_016, 0, 1}, Waiting: counts{0, MaxRowsBytes, 3},
 	}
-	l, err := layoutOf([]row{r})
+	l, err := layoutOf([]entry{e})
 	require.NoError(t, err)
 	requireLayout(t, l)
 	head, err := encodeHeader(l.header)
@@ -230,8 +230,8 @@ func TestHostileRows(t *testing.T) {
 	require.ErrorIs(t, err, ErrDamaged)
 	require.ErrorContains(t, err, fmt.Sprintf("%d bytes, its header says %d", len(head)+1000, int64(len(head))+l.bytes))
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20))
-	r.Rows[0]++
-	_, err = layoutOf([]row{r})
+	e.Rows[0]++
+	_, err = layoutOf([]entry{e})
 	require.ErrorContains(t, err, "block 0 with 2065 rows of 520016 bytes and 0 waiting bytes, limit 1073741824 in all")
 }
 

@@ -38,7 +38,7 @@ const (
 // sparse shard is what waits, with as many zeros behind it as bring the next to a multiple of 8
 // bytes; ids, state words, weights, slots.
 type layout struct {
-	rows   []row
+	shards []entry
 	blocks [][]int64 // by shard: offsets of its blocks, and of their end
 	places []place   // by shard: its blocks; and then its state
 	sums   place     // of the checksums: offset, and the number of them
@@ -52,36 +52,36 @@ type place struct {
 }
 
 // layoutOf lays out a file of the shards, which must ascend by ID.
-func layoutOf(rows []row) (*layout, error) {
-	if len(rows) < 1 || len(rows) > shard.MaxShards {
-		return nil, fmt.Errorf("%d shards, must be 1 to %d", len(rows), shard.MaxShards)
+func layoutOf(shards []entry) (*layout, error) {
+	if len(shards) < 1 || len(shards) > shard.MaxShards {
+		return nil, fmt.Errorf("%d shards, must be 1 to %d", len(shards), shard.MaxShards)
 	}
-	l := &layout{rows: rows, blocks: make([][]int64, len(rows)), places: make([]place, 2*len(rows))}
+	l := &layout{shards: shards, blocks: make([][]int64, len(shards)), places: make([]place, 2*len(shards))}
 	var at place
 	var sizes []int
-	for i := range rows {
-		r := &rows[i]
-		if err := r.validate(); err != nil {
-			return nil, fmt.Errorf("shard %d: %w", r.ID, err)
+	for i := range shards {
+		e := &shards[i]
+		if err := e.validate(); err != nil {
+			return nil, fmt.Errorf("shard %d: %w", e.ID, err)
 		}
-		if i > 0 && r.ID <= rows[i-1].ID {
-			return nil, fmt.Errorf("shard %d after shard %d, must ascend", r.ID, rows[i-1].ID)
+		if i > 0 && e.ID <= shards[i-1].ID {
+			return nil, fmt.Errorf("shard %d after shard %d, must ascend", e.ID, shards[i-1].ID)
 		}
 		l.places[i] = at
-		l.blocks[i] = make([]int64, 0, len(r.Blocks)+1)
-		for n := range r.Blocks {
+		l.blocks[i] = make([]int64, 0, len(e.Blocks)+1)
+		for n := range e.Blocks {
 			l.blocks[i] = append(l.blocks[i], at.offset)
-			sizes = r.appendSizes(sizes[:0], n, at.offset)
+			sizes = e.appendSizes(sizes[:0], n, at.offset)
 			for _, size := range sizes {
 				at.offset += int64(size)
 			}
 		}
 		l.blocks[i] = append(l.blocks[i], at.offset)
-		at.tensor += len(r.Blocks) * r.tensors()
+		at.tensor += len(e.Blocks) * e.tensors()
 	}
-	for i := range rows {
-		l.places[len(rows)+i] = at
-		at.offset += int64(rows[i].Windows) + int64(rows[i].BlockState)
+	for i := range shards {
+		l.places[len(shards)+i] = at
+		at.offset += int64(shards[i].Windows) + int64(shards[i].BlockState)
 		at.tensor += 2
 	}
 	l.sums = at
@@ -91,20 +91,20 @@ func layoutOf(rows []row) (*layout, error) {
 
 // values is where block number i of those that the file holds of shard number s begins.
 func (l *layout) values(s, i int) place {
-	return place{l.blocks[s][i], l.places[s].tensor + i*l.rows[s].tensors()}
+	return place{l.blocks[s][i], l.places[s].tensor + i*l.shards[s].tensors()}
 }
 
 // state is where the push windows of shard number s begin; its block state follows.
-func (l *layout) state(s int) place { return l.places[len(l.rows)+s] }
+func (l *layout) state(s int) place { return l.places[len(l.shards)+s] }
 
 // find returns the number of a shard.
 func (l *layout) find(id shard.ID) (int, bool) {
-	return slices.BinarySearchFunc(l.rows, id, func(r row, id shard.ID) int { return cmp.Compare(r.ID, id) })
+	return slices.BinarySearchFunc(l.shards, id, func(e entry, id shard.ID) int { return cmp.Compare(e.ID, id) })
 }
 
 // version is the oldest version of the format that can say what the file holds.
 func (l *layout) version() int {
-	if slices.ContainsFunc(l.rows, func(r row) bool { return r.Dim > 0 }) {
+	if slices.ContainsFunc(l.shards, func(e entry) bool { return e.Dim > 0 }) {
 		return 2
 	}
 	return 1
@@ -113,24 +113,24 @@ func (l *layout) version() int {
 // header writes the header of the file. There is one way to write it, so whoever reads one
 // compares it with what it has to be.
 func (l *layout) header(h *header) error {
-	rows, err := json.Marshal(l.rows)
+	shards, err := json.Marshal(l.shards)
 	if err != nil {
 		return err
 	}
-	h.begin("format", shardsFormat, "version", strconv.Itoa(l.version()), "shards", string(rows))
-	for i := range l.rows {
-		r := &l.rows[i]
-		layer := quote(r.Layer)
+	h.begin("format", shardsFormat, "version", strconv.Itoa(l.version()), "shards", string(shards))
+	for i := range l.shards {
+		e := &l.shards[i]
+		layer := quote(e.Layer)
 		layer = slices.Clip(append(layer[:len(layer)-1], '@'))
-		for n, b := range r.Blocks {
-			name := strconv.AppendInt(layer, r.Begin+int64(b)*BlockElems, 10)
-			r.block(h, slices.Clip(name), n)
+		for n, b := range e.Blocks {
+			name := strconv.AppendInt(layer, e.Begin+int64(b)*BlockElems, 10)
+			e.block(h, slices.Clip(name), n)
 		}
 	}
-	for i := range l.rows {
-		r := &l.rows[i]
-		h.tensor(fmt.Appendf(nil, `"shard/%d/windows"`, r.ID), "U8", 1, r.Windows)
-		h.tensor(fmt.Appendf(nil, `"shard/%d/blocks"`, r.ID), "U8", 1, r.BlockState)
+	for i := range l.shards {
+		e := &l.shards[i]
+		h.tensor(fmt.Appendf(nil, `"shard/%d/windows"`, e.ID), "U8", 1, e.Windows)
+		h.tensor(fmt.Appendf(nil, `"shard/%d/blocks"`, e.ID), "U8", 1, e.BlockState)
 	}
 	h.tensor([]byte(`"crc32c"`), "U8", 1, l.sums.tensor, 4)
 	return h.end()
@@ -138,22 +138,22 @@ func (l *layout) header(h *header) error {
 
 // block adds the tensors of block number i of those that the file holds. The name, which lacks
 // the quotation mark at its end, is clipped.
-func (r *row) block(h *header, name []byte, i int) {
-	slot := func(s int) []byte { return append(name, "/slot/"+r.Slots[s]+`"`...) }
-	if r.Dim == 0 {
-		n := r.blockElems(r.Blocks[i])
+func (e *entry) block(h *header, name []byte, i int) {
+	slot := func(s int) []byte { return append(name, "/slot/"+e.Slots[s]+`"`...) }
+	if e.Dim == 0 {
+		n := e.blockElems(e.Blocks[i])
 		h.tensor(append(name, '"'), "F32", 4, n)
-		for s := range r.Slots {
+		for s := range e.Slots {
 			h.tensor(slot(s), "F32", 4, n)
 		}
 		return
 	}
-	n, waiting := r.Rows[i], r.appendSizes(nil, i, h.data)[0]
+	n, waiting := e.Rows[i], e.appendSizes(nil, i, h.data)[0]
 	h.tensor(append(name, `/waiting"`...), "U8", 1, waiting)
 	h.tensor(append(name, `/ids"`...), "I64", 8, n)
 	h.tensor(append(name, `/state"`...), "U64", 8, n)
-	h.tensor(append(name, `/weights"`...), "F32", 4, n, r.Dim)
-	for s, elems := range r.SlotElems {
+	h.tensor(append(name, `/weights"`...), "F32", 4, n, e.Dim)
+	for s, elems := range e.SlotElems {
 		h.tensor(slot(s), "F32", 4, n, elems)
 	}
 }
@@ -179,17 +179,17 @@ func decodeLayout(src []byte) (*layout, error) {
 		return nil, fmt.Errorf("%w: version %d, this is %d", ErrNewer, v, formatVersion)
 	}
 	last := int64(-1)
-	rows, err := decodeRows([]byte(m.Shards), shard.MaxShards, func(r *row) error {
-		if int64(r.ID) <= last {
-			return fmt.Errorf("shard %d after shard %d, must ascend", r.ID, last)
+	shards, err := decodeList([]byte(m.Shards), shard.MaxShards, func(e *entry) error {
+		if int64(e.ID) <= last {
+			return fmt.Errorf("shard %d after shard %d, must ascend", e.ID, last)
 		}
-		last = int64(r.ID)
-		return r.validate()
+		last = int64(e.ID)
+		return e.validate()
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: header: shards: %w", ErrDamaged, err)
 	}
-	l, err := layoutOf(rows)
+	l, err := layoutOf(shards)
 	if err != nil {
 		return nil, fmt.Errorf("%w: header: %w", ErrDamaged, err)
 	}

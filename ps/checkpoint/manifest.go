@@ -80,13 +80,13 @@ type document struct {
 	Files    json.RawMessage `json:"files"`
 }
 
-type layerRow struct {
-	Name   string   `json:"name"`
-	Shape  shape    `json:"shape"`
-	DType  string   `json:"dtype"`
-	Wire   string   `json:"wire"`
-	Init   *initRow `json:"init,omitempty"`
-	Sparse bool     `json:"sparse,omitempty"`
+type layerEntry struct {
+	Name   string     `json:"name"`
+	Shape  shape      `json:"shape"`
+	DType  string     `json:"dtype"`
+	Wire   string     `json:"wire"`
+	Init   *initEntry `json:"init,omitempty"`
+	Sparse bool       `json:"sparse,omitempty"`
 }
 
 // shape is the shape of a layer.
@@ -94,18 +94,18 @@ type shape []int
 
 // UnmarshalJSON implements json.Unmarshaler. It stops at the first dimension too many.
 func (s *shape) UnmarshalJSON(src []byte) error {
-	list, err := decodeRows(src, shard.MaxDims, func(*int) error { return nil })
+	list, err := decodeList(src, shard.MaxDims, func(*int) error { return nil })
 	*s = list
 	return err
 }
 
-type initRow struct {
+type initEntry struct {
 	Kind  string  `json:"kind"`
 	Scale float32 `json:"scale"`
 	Seed  uint64  `json:"seed"`
 }
 
-type fileRow struct {
+type fileEntry struct {
 	Name   string    `json:"name"`
 	Bytes  int64     `json:"bytes"`
 	CRC32C uint32    `json:"crc32c"`
@@ -138,20 +138,20 @@ func (m *Manifest) version() int {
 
 // encode returns the manifest's bytes and its digest. The manifest is valid.
 func (m *Manifest) encode() ([]byte, string, error) {
-	layers := make([]layerRow, len(m.Model.Layers))
+	layers := make([]layerEntry, len(m.Model.Layers))
 	for i, l := range m.Model.Layers {
-		layers[i] = layerRow{Name: l.Name, Shape: append(shape{}, l.Shape...), DType: l.DType.String(), Wire: l.Wire.String(), Sparse: l.Sparse}
+		layers[i] = layerEntry{Name: l.Name, Shape: append(shape{}, l.Shape...), DType: l.DType.String(), Wire: l.Wire.String(), Sparse: l.Sparse}
 		if l.Init != (shard.Initializer{}) {
-			layers[i].Init = &initRow{l.Init.Kind.String(), l.Init.Scale, l.Init.Seed}
+			layers[i].Init = &initEntry{l.Init.Kind.String(), l.Init.Scale, l.Init.Seed}
 		}
 	}
 	shards := make([][3]int64, len(m.Shards))
 	for i, s := range m.Shards {
 		shards[i] = [3]int64{int64(s.Range.Layer), s.Range.Begin, s.Range.End}
 	}
-	files := make([]fileRow, len(m.Files))
+	files := make([]fileEntry, len(m.Files))
 	for i, f := range m.Files {
-		files[i] = fileRow{f.Name, f.Bytes, f.CRC32C, make(ascending, len(f.Shards))}
+		files[i] = fileEntry{f.Name, f.Bytes, f.CRC32C, make(ascending, len(f.Shards))}
 		for j, id := range f.Shards {
 			files[i].Shards[j] = int(id)
 		}
@@ -234,7 +234,7 @@ func parseManifest(src []byte) (m Manifest, digest string, err error) {
 // manifest takes the document apart, at most as far as the limits.
 func (d *document) manifest() (Manifest, error) {
 	m := Manifest{Name: d.Name, Parent: d.Parent, Time: d.Time, Clock: d.Clock, Job: d.Job, Datasets: d.Datasets}
-	layers, err := decodeRows(d.Layers, shard.MaxLayers, (*layerRow).validate)
+	layers, err := decodeList(d.Layers, shard.MaxLayers, (*layerEntry).validate)
 	if err != nil {
 		return m, fmt.Errorf("layers: %w", err)
 	}
@@ -243,7 +243,7 @@ func (d *document) manifest() (Manifest, error) {
 		m.Model.Layers[i] = r.layer()
 	}
 	var last [3]int64 // the shard before, or the beginning
-	shards, err := decodeRows(d.Shards, shard.MaxShards, func(r *[3]int64) error {
+	shards, err := decodeList(d.Shards, shard.MaxShards, func(r *[3]int64) error {
 		next := r[0] == last[0] && r[1] == last[2] || r[0] > last[0] && r[1] == 0
 		if !next || r[0] >= int64(len(layers)) || r[2] <= r[1] {
 			return fmt.Errorf("elements [%d, %d) of layer %d of %d do not follow [%d, %d) of layer %d", r[1], r[2], r[0], len(layers), last[1], last[2], last[0])
@@ -262,7 +262,7 @@ func (d *document) manifest() (Manifest, error) {
 		})
 	}
 	names := make(map[string]bool)
-	files, err := decodeRows(d.Files, MaxFiles, func(r *fileRow) error {
+	files, err := decodeList(d.Files, MaxFiles, func(r *fileEntry) error {
 		if names[r.Name] {
 			return fmt.Errorf("two files named %q", r.Name)
 		}
@@ -286,7 +286,7 @@ func (d *document) manifest() (Manifest, error) {
 }
 
 // validate looks at what could not be told from an absent or unknown value later.
-func (r *layerRow) validate() error {
+func (r *layerEntry) validate() error {
 	if _, ok := parse[shard.DType](r.DType); !ok {
 		return fmt.Errorf("dtype %.64q is unknown", r.DType)
 	}
@@ -301,8 +301,8 @@ func (r *layerRow) validate() error {
 	return nil
 }
 
-// layer is the layer of a valid row.
-func (r *layerRow) layer() shard.Layer {
+// layer is the layer of a valid entry.
+func (r *layerEntry) layer() shard.Layer {
 	l := shard.Layer{Name: r.Name, Shape: r.Shape, Sparse: r.Sparse}
 	l.DType, _ = parse[shard.DType](r.DType)
 	l.Wire, _ = parse[shard.DType](r.Wire)

@@ -97,15 +97,15 @@ func (f *openFile) read(ctx context.Context, s Storage, offset int64, p []byte) 
 
 // shard reads the state of a shard.
 func (f *openFile) shard(ctx context.Context, s Storage, number int) (Shard, error) {
-	r, at := &f.rows[number], f.state(number)
-	b := make([]byte, r.Windows+r.BlockState)
+	e, at := &f.shards[number], f.state(number)
+	b := make([]byte, e.Windows+e.BlockState)
 	if err := f.read(ctx, s, at.offset, b); err != nil {
 		return Shard{}, err
 	}
-	if err := f.verify(r.part(), at.tensor, b, r.Windows, r.BlockState); err != nil {
+	if err := f.verify(e.part(), at.tensor, b, e.Windows, e.BlockState); err != nil {
 		return Shard{}, err
 	}
-	state := r.shard()
-	state.Windows, state.BlockState = b[:r.Windows:r.Windows], b[r.Windows:]
+	state := e.shard()
+	state.Windows, state.BlockState = b[:e.Windows:e.Windows], b[e.Windows:]
 	return state, nil
 }

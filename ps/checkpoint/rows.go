@@ -24,14 +24,14 @@ type Rows struct {
 // Shard.Rows and Shard.Waiting say. Blocks come in the order of the shards and of Shard.Blocks. The
 // slices are not kept. After an error the file is given up.
 func (w *Writer) WriteRows(id shard.ID, block int, rows *Rows) error {
-	r, err := w.turn(id, block)
+	e, err := w.turn(id, block)
 	if err != nil {
 		return err
 	}
-	if r.Dim == 0 {
+	if e.Dim == 0 {
 		return w.refuse("block %d of shard %d is dense, WriteBlock writes it", block, id)
 	}
-	n, waiting := r.Rows[w.block], r.Waiting[w.block]
+	n, waiting := e.Rows[w.block], e.Waiting[w.block]
 	wrong := func(what string, have, want int) error {
 		return w.refuse("block %d of shard %d with %d %s, must be %d", block, id, have, what, want)
 	}
@@ -40,20 +40,20 @@ func (w *Writer) WriteRows(id shard.ID, block int, rows *Rows) error {
 		return wrong("ids", len(rows.IDs), n)
 	case len(rows.State) != n:
 		return wrong("state words", len(rows.State), n)
-	case len(rows.Weights) != n*r.Dim:
-		return wrong("weights", len(rows.Weights), n*r.Dim)
-	case len(rows.Slots) != len(r.Slots):
-		return wrong("slots", len(rows.Slots), len(r.Slots))
+	case len(rows.Weights) != n*e.Dim:
+		return wrong("weights", len(rows.Weights), n*e.Dim)
+	case len(rows.Slots) != len(e.Slots):
+		return wrong("slots", len(rows.Slots), len(e.Slots))
 	case len(rows.Waiting) != waiting:
 		return wrong("waiting bytes", len(rows.Waiting), waiting)
 	}
 	for i, values := range rows.Slots {
-		if len(values) != n*r.SlotElems[i] {
-			return wrong("values in slot "+r.Slots[i], len(values), n*r.SlotElems[i])
+		if len(values) != n*e.SlotElems[i] {
+			return wrong("values in slot "+e.Slots[i], len(values), n*e.SlotElems[i])
 		}
 	}
 	var zeros [8]byte
-	sizes := r.appendSizes(nil, w.block, w.l.blocks[w.shard][w.block])
+	sizes := e.appendSizes(nil, w.block, w.l.blocks[w.shard][w.block])
 	w.tensor(rows.Waiting, zeros[:sizes[0]-waiting])
 	w.tensor(wire.Bytes(rows.IDs))
 	w.tensor(wire.Bytes(rows.State))
@@ -77,7 +77,7 @@ func take[T float32 | int64 | uint64](dst []T, src *[]byte, size int) []T {
 
 // set makes the rows those of a block with these tensors, whose memory Waiting shares.
 func (rows *Rows) set(s source, values []byte, sizes []int) {
-	n := s.row().Waiting[s.index]
+	n := s.entry().Waiting[s.index]
 	rows.Waiting = values[:n:n]
 	values = values[sizes[0]:]
 	rows.IDs = take(rows.IDs, &values, sizes[1])
@@ -115,7 +115,7 @@ func (c *Checkpoint) eachBlock(ctx context.Context, into *room, id shard.ID, vis
 	if err != nil {
 		return err
 	}
-	rows := Rows{Slots: make([][]float32, len(found[0].row().Slots))}
+	rows := Rows{Slots: make([][]float32, len(found[0].entry().Slots))}
 	return c.readBlocks(ctx, into, found, func(s source, values []byte, sizes []int) error {
 		rows.set(s, values, sizes)
 		return visit(s.block(), &rows)
@@ -128,8 +128,8 @@ func (c *Checkpoint) allSources(ctx context.Context, id shard.ID) ([]source, err
 	return c.sources(ctx, id, 0, int((r.Elems()+BlockElems-1)/BlockElems))
 }
 
-// table returns the shards of a sparse layer.
-func (c *Checkpoint) table(layer string) ([]shard.ID, error) {
+// shardsOf returns the shards of a sparse layer.
+func (c *Checkpoint) shardsOf(layer string) ([]shard.ID, error) {
 	m := &c.chain[0].Manifest
 	index, ok := m.Model.Index(layer)
 	if !ok || !m.Model.Layers[index].Sparse {
@@ -147,7 +147,7 @@ func (c *Checkpoint) table(layer string) ([]shard.ID, error) {
 // CountRows returns the number of rows of a sparse layer. It reads the headers of files alone.
 // Errors are *Error: ErrMismatch when there is no such layer, ErrDamaged.
 func (c *Checkpoint) CountRows(ctx context.Context, layer string) (int64, error) {
-	shards, err := c.table(layer)
+	shards, err := c.shardsOf(layer)
 	if err != nil {
 		return 0, err
 	}
@@ -158,7 +158,7 @@ func (c *Checkpoint) CountRows(ctx context.Context, layer string) (int64, error)
 			return 0, err
 		}
 		for _, s := range found {
-			count += int64(s.row().Rows[s.index])
+			count += int64(s.entry().Rows[s.index])
 		}
 	}
 	return count, nil
@@ -170,7 +170,7 @@ func (c *Checkpoint) CountRows(ctx context.Context, layer string) (int64, error)
 // them, the same at each reading. Errors are those of ReadRows, with ErrMismatch when there is no such
 // layer.
 func (c *Checkpoint) ReadTable(ctx context.Context, layer string, visit func(ids []int64, weights []float32) error) error {
-	shards, err := c.table(layer)
+	shards, err := c.shardsOf(layer)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 // writeBytes is the size of the writes that a Writer makes.
 const writeBytes = 1 << 20
 
-// File is one row of a manifest: a file of shards.
+// File is one entry of a manifest: a file of shards.
 type File struct {
 	Name   string // within the checkpoint
 	Bytes  int64
@@ -36,11 +36,11 @@ func WriteFile(ctx context.Context, s Storage, checkpoint, file string, shards [
 	if err := checkFileName(file); err != nil {
 		return wrap(err)
 	}
-	rows := make([]row, len(shards))
+	entries := make([]entry, len(shards))
 	for i := range shards {
-		rows[i] = rowOf(&shards[i])
+		entries[i] = entryOf(&shards[i])
 	}
-	l, err := layoutOf(rows)
+	l, err := layoutOf(entries)
 	if err != nil {
 		return wrap(err)
 	}
@@ -68,11 +68,11 @@ func WriteFile(ctx context.Context, s Storage, checkpoint, file string, shards [
 	return l.file(file, size, sum), nil
 }
 
-// file is the row of the manifest.
+// file is the entry of the manifest.
 func (l *layout) file(name string, size int64, sum uint32) File {
-	f := File{Name: name, Bytes: size, CRC32C: sum, Shards: make([]shard.ID, len(l.rows))}
-	for i := range l.rows {
-		f.Shards[i] = l.rows[i].ID
+	f := File{Name: name, Bytes: size, CRC32C: sum, Shards: make([]shard.ID, len(l.shards))}
+	for i := range l.shards {
+		f.Shards[i] = l.shards[i].ID
 	}
 	return f
 }
@@ -121,10 +121,10 @@ func (w *Writer) tensor(parts ...[]byte) {
 }
 
 // next moves to the next block to be written and returns its shard; nil at the end.
-func (w *Writer) next() *row {
-	for ; w.shard < len(w.l.rows); w.shard, w.block = w.shard+1, 0 {
-		if r := &w.l.rows[w.shard]; w.block < len(r.Blocks) {
-			return r
+func (w *Writer) next() *entry {
+	for ; w.shard < len(w.l.shards); w.shard, w.block = w.shard+1, 0 {
+		if e := &w.l.shards[w.shard]; w.block < len(e.Blocks) {
+			return e
 		}
 	}
 	return nil
@@ -134,16 +134,16 @@ func (w *Writer) next() *row {
 // Shard.Slots, all as long as the block. Blocks come in the order of the shards and of
 // Shard.Blocks. The slices are not kept. After an error the file is given up.
 func (w *Writer) WriteBlock(id shard.ID, block int, weights []float32, slots ...[]float32) error {
-	r, err := w.turn(id, block)
+	e, err := w.turn(id, block)
 	if err != nil {
 		return err
 	}
-	if r.Dim != 0 {
+	if e.Dim != 0 {
 		return w.refuse("block %d of shard %d has rows, which WriteRows writes", block, id)
 	}
-	n := r.blockElems(block)
-	if len(slots) != len(r.Slots) {
-		return w.refuse("block %d of shard %d with %d slots, must be %d", block, id, len(slots), len(r.Slots))
+	n := e.blockElems(block)
+	if len(slots) != len(e.Slots) {
+		return w.refuse("block %d of shard %d with %d slots, must be %d", block, id, len(slots), len(e.Slots))
 	}
 	for i := range 1 + len(slots) {
 		values := weights
@@ -160,15 +160,15 @@ func (w *Writer) WriteBlock(id shard.ID, block int, weights []float32, slots ...
 }
 
 // turn returns the shard if its block is the next to be written.
-func (w *Writer) turn(id shard.ID, block int) (*row, error) {
+func (w *Writer) turn(id shard.ID, block int) (*entry, error) {
 	if w.err != nil {
 		return nil, w.err
 	}
-	r := w.next()
-	if r == nil || r.ID != id || r.Blocks[w.block] != block {
+	e := w.next()
+	if e == nil || e.ID != id || e.Blocks[w.block] != block {
 		return nil, w.refuse("block %d of shard %d is out of turn, %s", block, id, w.expected())
 	}
-	return r, nil
+	return e, nil
 }
 
 // refuse gives the file up.
@@ -179,8 +179,8 @@ func (w *Writer) refuse(format string, args ...any) error {
 
 // expected says which block is next.
 func (w *Writer) expected() string {
-	if r := w.next(); r != nil {
-		return fmt.Sprintf("block %d of shard %d is next", r.Blocks[w.block], r.ID)
+	if e := w.next(); e != nil {
+		return fmt.Sprintf("block %d of shard %d is next", e.Blocks[w.block], e.ID)
 	}
 	return "all have been written"
 }
