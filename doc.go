@@ -14,6 +14,8 @@
 //     memory, in a file, in etcd or in ZooKeeper;
 //   - [github.com/elasticps/elasticps/actor]: the nodes on which all of that runs, one
 //     in a single process or many over a network;
+//   - [github.com/elasticps/elasticps/topology]: how devices are connected, which go
+//     together, and which failure domains take a job;
 //   - [github.com/elasticps/elasticps/device]: the devices of a host, whoever makes them,
 //     from the vendors' tools, exporters, libraries or the kernel, or simulated; and a pool
 //     that gives them out in parts.

@@ -9,7 +9,8 @@
 // tools), device/exporter (metric pages), device/sysfs (files of the kernel), device/nvml
 // (the vendor's library) and device/sim (simulated). An Inventory asks providers and
 // remembers. Visibility variables such as CUDA_VISIBLE_DEVICES hide devices from a
-// process; the tools do not follow them, so Visible does.
+// process; the tools do not follow them, so Visible does. Package device/pool gives devices out
+// in parts.
 //
 // # Smallest use
 //

@@ -90,7 +90,8 @@ type Provider struct {
 
 var _ device.Provider = (*Provider)(nil)
 
-// Open loads the library and initializes it. It blocks as long as the driver takes.
+// Open loads the library and initializes it. It blocks as long as the driver takes. Errors wrap
+// device.ErrNotBuilt or ErrLibraryNotFound, or are a *SymbolError or *CallError.
 func Open(c Config) (*Provider, error) {
 	if c.Library == "" {
 		c.Library = "libnvidia-ml.so.1"

@@ -118,7 +118,7 @@ func NewAdam(lr, beta1, beta2, eps, wd float64, t uint64) AdamParams {
 	}
 }
 
-// AdamSchedule makes the parameters of [Adam] and [AdamW] for rows that each count their own
+// AdamSchedule makes the parameters of [Adam], [AdamW] and [AMSGrad] for rows that each count their own
 // steps, without a power for each row. Make one with [NewAdamSchedule]. It is never changed,
 // so that any number of goroutines may use it.
 type AdamSchedule struct {

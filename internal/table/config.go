@@ -19,7 +19,7 @@ const (
 // Config describes the rows of one shard of an embedding table. Rows, Dim, Begin, End and
 // Rule are needed; zero in all other fields is the default that they name.
 type Config struct {
-	// Name is that of the table. First values depend on it.
+	// Name is that of the table. First weights depend on it.
 	Name string
 	// Rows is the number of hash buckets of the whole table: the rows that are
 	// expected, not a limit. Dim is the number of weights of a row.
