@@ -57,17 +57,21 @@ func parallel(t testing.TB, n int, f func(i int) error) {
 	}
 }
 
-// applied is the number of pushes that the servers say they have applied.
-func (c *cluster) applied() uint64 {
+// totals are the pushes and rows that the servers say they have, all together.
+func (c *cluster) totals() (sum ps.ServerLoad) {
 	c.t.Helper()
-	var n uint64
 	for _, s := range c.status().Servers {
 		load, err := c.admin.Load(c.ctx, s)
 		require.NoError(c.t, err)
-		n += load.PushesApplied
+		sum.PushesApplied += load.PushesApplied
+		sum.Rows += load.Rows
+		sum.RowsSkipped += load.RowsSkipped
 	}
-	return n
+	return sum
 }
+
+// applied is the number of pushes that the servers say they have applied.
+func (c *cluster) applied() uint64 { return c.totals().PushesApplied }
 
 // swapOwners moves every shard to the other of two servers.
 func (c *cluster) swapOwners(a, b shard.ServerID) ([]ps.MoveReport, error) {

@@ -138,17 +138,22 @@ func BenchmarkReadShard(b *testing.B) {
 	b.ReportMetric(12*float64(list[0].End)/ours.seconds()/1e6, "best-MB/s")
 }
 
+// requireAllocated checks that work allocates less than so many bytes.
+func requireAllocated(t *testing.T, bytes uint64, what string, work func()) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	work()
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, bytes, what)
+}
+
 // TestMemory writes, reads, verifies and exports 96 MiB and more: what is allocated does not grow with
 // the values.
 func TestMemory(t *testing.T) {
-	const bound = 48 << 20
 	allocated := func(what string, work func()) {
 		t.Helper()
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		work()
-		runtime.ReadMemStats(&after)
-		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(bound), what)
+		requireAllocated(t, 48<<20, what, work)
 	}
 	list, cut, model, values := largeShards(8)
 	arrays := [3][]float32{make([]float32, list[0].End), make([]float32, list[0].End), make([]float32, list[0].End)}

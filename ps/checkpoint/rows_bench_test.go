@@ -1,7 +1,6 @@
 package checkpoint_test
 
 import (
-	"runtime"
 	"testing"
 
 	"github.com/elasticps/elasticps/ps/checkpoint"
@@ -67,14 +66,9 @@ func savedTable(t testing.TB, s checkpoint.Storage, n int) (*checkpoint.Checkpoi
 // TestMemoryOfRows writes, reads, verifies and exports a table of more than 96 MiB: what is allocated does
 // not grow with its rows.
 func TestMemoryOfRows(t *testing.T) {
-	const bound = 48 << 20
 	allocated := func(what string, work func()) {
 		t.Helper()
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		work()
-		runtime.ReadMemStats(&after)
-		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(bound), what)
+		requireAllocated(t, 48<<20, what, work)
 	}
 	s := checkpoint.Folder(t.TempDir())
 	list, _, _, rows := largeTable(6)
