@@ -85,6 +85,20 @@ func (t *Table) expireWaiting(b *block, now uint32) {
 	b.waiting.trim(0)
 }
 
+// waitingExpires reports whether expireWaiting would change anything.
+func (t *Table) waitingExpires(b *block, now uint32) bool {
+	if b.filter.counts != nil && now-min(b.filter.since, now) >= t.expire {
+		return true
+	}
+	w := b.waiting
+	for p := place(0); w != nil && p < w.place(w.n); p = w.next(p) {
+		if w.row(p).state().idle(now) >= t.expire {
+			return true
+		}
+	}
+	return false
+}
+
 // AppendWaiting appends the admission counters of a block to dst: nothing if there are
 // none. Exact counters are records of 16 bytes, little endian: the id, its touches (4 bytes),
 // its last touch (4); so those of a block can be sorted into other blocks. A filter is

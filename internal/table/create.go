@@ -56,11 +56,3 @@ func (t *Table) create(b *block, id int64, hash uint64) place {
 	}
 	return p
 }
-
-// remove removes a row and its sum.
-func (t *Table) remove(b *block, p place) {
-	b.dropSum(p)
-	b.rows.remove(p)
-	b.movedSum(p)
-	t.rows--
-}

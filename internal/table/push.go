@@ -92,3 +92,20 @@ func (t *Table) step(values, grad []float32, steps uint64) {
 	}
 	t.rule.Step(w, grad, t.views, steps)
 }
+
+// Touched calls visit with every block that a push of ids may change, each once. It
+// changes nothing.
+func (t *Table) Touched(ids []int64, visit func(block int)) {
+	clear(t.seen)
+	for _, id := range ids {
+		t.visitOnce(t.BlockOf(id), visit)
+	}
+}
+
+func (t *Table) visitOnce(block int, visit func(int)) {
+	word, bit := &t.seen[block/64], uint64(1)<<(block%64)
+	if *word&bit == 0 {
+		*word |= bit
+		visit(block)
+	}
+}

@@ -13,7 +13,7 @@ func (t *Table) Expire(block int, now uint32) int {
 	b := &t.blocks[block]
 	before := b.n
 	for p := place(0); p < b.place(b.n); {
-		if s := b.row(p).state(); !s.dirty() && s.idle(now) >= t.expire {
+		if t.expired(b.row(p).state(), now) {
 			t.remove(b, p)
 		} else {
 			p = b.next(p)
@@ -33,26 +33,15 @@ func (t *Table) Expires(block int, now uint32) bool {
 	}
 	b := &t.blocks[block]
 	for p := place(0); p < b.place(b.n); p = b.next(p) {
-		if s := b.row(p).state(); !s.dirty() && s.idle(now) >= t.expire {
+		if t.expired(b.row(p).state(), now) {
 			return true
 		}
 	}
 	return t.waitingExpires(b, now)
 }
 
-// waitingExpires reports whether expireWaiting would change anything.
-func (t *Table) waitingExpires(b *block, now uint32) bool {
-	if b.filter.counts != nil && now-min(b.filter.since, now) >= t.expire {
-		return true
-	}
-	w := b.waiting
-	for p := place(0); w != nil && p < w.place(w.n); p = w.next(p) {
-		if w.row(p).state().idle(now) >= t.expire {
-			return true
-		}
-	}
-	return false
-}
+// expired reports whether a row of that state is to go: one with a sum stays.
+func (t *Table) expired(s state, now uint32) bool { return !s.dirty() && s.idle(now) >= t.expire }
 
 // Delete removes the rows of ids, with what was to be added to them, and their exact
 // admission counters. It returns how many rows there were. Memory is given back.
@@ -73,6 +62,14 @@ func (t *Table) Delete(ids []int64) int {
 		t.visitOnce(t.BlockOf(id), func(block int) { t.blocks[block].trim(0) })
 	}
 	return deleted
+}
+
+// remove removes a row and its sum.
+func (t *Table) remove(b *block, p place) {
+	b.dropSum(p)
+	b.rows.remove(p)
+	b.movedSum(p)
+	t.rows--
 }
 
 // Clear empties a block: rows, sums and admission counters.
