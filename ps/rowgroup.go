@@ -21,7 +21,7 @@ type rowGroup struct {
 	at []uint32 // of each id asked for: where its row is, and whether it came before
 
 	hashes []uint64 // of each id asked for
-	owners []uint32 // and its shard among those of the layer
+	shards []uint32 // and its shard, by number among those of the layer
 	index  []uint32 // hash table of the places in ids, plus one
 }
 
@@ -53,7 +53,7 @@ func (g *rowGroup) gather(ids []int64, dim int, lowest []uint64) {
 
 // dedupe gives each id its place, the same to those that are equal.
 func (g *rowGroup) dedupe(ids []int64) {
-	index, places, at, hashes, owners := g.index, g.ids, g.at[:len(ids)], g.hashes[:len(ids)], g.owners[:len(ids)]
+	index, places, at, hashes, shards := g.index, g.ids, g.at[:len(ids)], g.hashes[:len(ids)], g.shards[:len(ids)]
 	mask := uint64(len(index) - 1)
 	for i, id := range ids {
 		slot := hashes[i] & mask
@@ -66,7 +66,7 @@ func (g *rowGroup) dedupe(ids []int64) {
 			at[i] = p - 1 | again
 			continue
 		}
-		end := &g.ends[owners[i]]
+		end := &g.ends[shards[i]]
 		p = uint32(*end)
 		*end++
 		places[p], at[i], index[slot] = id, p, p+1
@@ -82,14 +82,14 @@ func (g *rowGroup) room(n, shards int) {
 	g.begins, g.ends = slices.Grow(g.begins[:0], shards)[:shards], slices.Grow(g.ends[:0], shards)[:shards]
 	clear(g.ends)
 	g.ids, g.at = slices.Grow(g.ids[:0], n)[:n], slices.Grow(g.at[:0], n)[:n]
-	g.hashes, g.owners = slices.Grow(g.hashes[:0], n)[:n], slices.Grow(g.owners[:0], n)[:n]
+	g.hashes, g.shards = slices.Grow(g.hashes[:0], n)[:n], slices.Grow(g.shards[:0], n)[:n]
 	g.values = slices.Grow(g.values[:0], n*g.dim)[:n*g.dim]
 }
 
 // assign finds hash and shard of each id, and counts those of each shard in ends. That is a
 // pass of its own: no id has to wait for the one before.
 func (g *rowGroup) assign(ids []int64, lowest []uint64) {
-	hashes, owners, counts := g.hashes[:len(ids)], g.owners[:len(ids)], g.ends[:len(lowest)]
+	hashes, shards, counts := g.hashes[:len(ids)], g.shards[:len(ids)], g.ends[:len(lowest)]
 	for i, id := range ids {
 		h := shard.Hash(id)
 		s := int(shard.Bucket(h, int64(len(lowest)))) // about: shards are of nearly equal length
@@ -99,7 +99,7 @@ func (g *rowGroup) assign(ids []int64, lowest []uint64) {
 		for s+1 < len(lowest) && h >= lowest[s+1] {
 			s++
 		}
-		hashes[i], owners[i] = h, uint32(s)
+		hashes[i], shards[i] = h, uint32(s)
 		counts[s]++
 	}
 }
@@ -127,8 +127,11 @@ func (g *rowGroup) sum(grads []float32) {
 
 // bytes is the memory that a group holds.
 func (g *rowGroup) bytes() int {
-	return 8*(cap(g.ids)+cap(g.begins)+cap(g.ends)+cap(g.hashes)) + 4*(cap(g.values)+cap(g.at)+cap(g.owners)+cap(g.index))
+	return 8*(cap(g.ids)+cap(g.begins)+cap(g.ends)+cap(g.hashes)) + 4*(cap(g.values)+cap(g.at)+cap(g.shards)+cap(g.index))
 }
+
+// keptRowsBytes is how much memory of an operation on rows is kept for the next one.
+const keptRowsBytes = 16 << 20
 
 // rowGroups is a bounded list of groups for reuse.
 type rowGroups chan *rowGroup

@@ -14,9 +14,6 @@ const (
 	MaxCallBytes = 1 << 30
 )
 
-// keptRowsBytes is how much memory of an operation on rows is kept for the next one.
-const keptRowsBytes = 16 << 20
-
 // PullRows fills dst with rows of a table, a sparse layer: row ids[i] comes to
 // dst[i*dim : (i+1)*dim], dim being the elements of a row. Any id is legal, and may come
 // more than once; hashed uint64 ids are converted. A row that nobody has pushed to yet has
