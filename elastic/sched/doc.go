@@ -64,9 +64,10 @@
 // A decision takes a pass over one number per node, and up to two classes of requests
 // catch up with what changed since; it allocates nothing. A request unlike the last 512 kinds
 // costs a look at each node. MaxDevices, MaxModels, MaxCustom, MaxBundles, MaxGang bound
-// what there may be. The least number of victims is exact with up to some fifteen
-// preemptible tasks on a node, then the best that a bounded search finds. Packing bundles on
-// one node is first fit by falling size.
+// what there may be. The number of victims is the least with up to a dozen preemptible
+// tasks on a node, or where a bound proves it; beyond, and when the search of a plan has
+// taken 16,384 steps, it is the best that was found. Packing bundles on one node is first fit
+// by falling size.
 //
 // # References
 //

@@ -44,7 +44,7 @@ func TestElasticServersWasteLess(t *testing.T) {
 
 func TestSameSeedSameResult(t *testing.T) {
 	c := small(sim.Elastic)
-	c.Defragment, c.PreemptFrom, c.Horizon = time.Hour, 5, 3*time.Hour
+	c.Defragment, c.PreemptFrom, c.Horizon = 30*time.Minute, 5, time.Hour
 	require.Equal(t, run(t, c), run(t, c))
 }
 
