@@ -137,6 +137,9 @@ func TestSchedulerDrainsFirst(t *testing.T) {
 	require.ErrorIs(t, err, sched.ErrUnknown)
 	_, err = s.PreemptGang(ctx, sched.Gang{ID: "gang", Tasks: []sched.Task{half("a"), half("b")}})
 	require.NoError(t, err)
+	placed, err := s.PlaceGang(ctx, sched.Gang{ID: "other", Tasks: []sched.Task{half("c"), half("d")}})
+	require.NoError(t, err)
+	require.Len(t, placed, 2)
 }
 
 func TestSchedulerDefragments(t *testing.T) {
