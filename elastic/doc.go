@@ -44,6 +44,20 @@
 // counts when it joins, one that was being drained or removed is taken up again. Servers of
 // Processes end with the process that started them.
 //
+// # The cluster
+//
+// A Scheduler is the actor that owns a sched.Cluster: it says which node and which devices a
+// task gets, a parameter server among them, evicts others for it after they were drained, and
+// moves what stands in the way of larger tasks. Package sched decides, package trace replays
+// traces.
+//
+//	scheduler, err := elastic.StartScheduler(ctx, node, elastic.SchedulerConfig{Cluster: sched.Config{Nodes: nodes}})
+//	...
+//	placement, err := scheduler.Place(ctx, task)
+//	if errors.Is(err, sched.ErrNoRoom) {
+//		placement, err = scheduler.Preempt(ctx, task)
+//	}
+//
 // # How it decides
 //
 // More servers if any signal is above its upper threshold for Dwell: gradient latency
@@ -64,7 +78,7 @@
 //
 // # Concurrency
 //
-// A Policy is a value and may be shared. The methods of Controller, InProcess and
+// A Policy is a value and may be shared. The methods of Controller, Scheduler, InProcess and
 // Processes may be called from any goroutine. At most MaxMoves moves run at once,
 // each operator on a goroutine of its own with a deadline.
 //

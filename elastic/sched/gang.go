@@ -1,0 +1,347 @@
+package sched
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// MaxGang is the greatest number of tasks of a gang.
+const MaxGang = 1 << 16
+
+// Constraint keeps the ranks of a parallel group together: every Size consecutive ranks
+// lie within one domain of the level.
+type Constraint struct {
+	// Size is the number of ranks of the group; 0 is the whole gang.
+	Size int
+	// Within is the level, one of Config.Levels or NodeLevel.
+	Within string
+	// Prefer is a level further in, which is kept to if the whole gang fits so.
+	Prefer string
+}
+
+// Gang is tasks that run together or not at all, in the order of their ranks.
+type Gang struct {
+	ID    string
+	Tasks []Task
+	// Min is how many of them must run at least, 0 is all. More are placed if they fit.
+	Min int
+	// Constraints are those of its parallel groups, the smallest first: tensor-parallel
+	// groups of 8 within a node, pipelines of 4 such groups within a rack, and all data
+	// parallel replicas within a block are {8, "node"}, {32, "rack"}, {0, "block"}. Each
+	// size divides the next, no level is further in than the one before, and all tasks
+	// make the same request.
+	Constraints []Constraint
+}
+
+// gang is one that runs.
+type gang struct {
+	id           string
+	min, running int
+}
+
+// bound is a constraint, made ready: size ranks within one domain of a level, where
+// level len(Levels) is a node.
+type bound struct{ size, level int }
+
+func (c *Cluster) validateGang(g Gang) error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("sched: "+format, args...)) }
+	if g.ID == "" {
+		fault("ID is empty")
+	}
+	if n := len(g.Tasks); n < 1 || n > MaxGang {
+		fault("%d Tasks: want 1 to %d", n, MaxGang)
+	}
+	if g.Min < 0 || g.Min > len(g.Tasks) {
+		fault("Min %d: want 0 to %d", g.Min, len(g.Tasks))
+	}
+	ids := make(map[string]bool)
+	for i, t := range g.Tasks {
+		errs = append(errs, t.Validate())
+		if t.Group != "" || ids[t.ID] {
+			fault("Tasks[%d] %q in group %q: want an ID of its own and no group", i, t.ID, t.Group)
+		}
+		if _, exists := c.byID[t.ID]; exists {
+			errs = append(errs, fmt.Errorf("task %q: %w", t.ID, ErrExists))
+		}
+		ids[t.ID] = true
+	}
+	errs = append(errs, c.validateConstraints(g)...)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("sched: gang %q: %w", g.ID, err)
+	}
+	return nil
+}
+
+func (c *Cluster) validateConstraints(g Gang) []error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("sched: "+format, args...)) }
+	before := bound{1, len(c.config.Levels)}
+	for i, x := range g.Constraints {
+		size, level, prefer := cmp.Or(x.Size, len(g.Tasks)), c.level(x.Within), c.level(cmp.Or(x.Prefer, x.Within))
+		switch {
+		case level < 0 || prefer < level:
+			fault("Constraints[%d]: Within %q, Prefer %q: want one of %q or %q, the preferred one not further out",
+				i, x.Within, x.Prefer, c.config.Levels, NodeLevel)
+		case size < 1 || size%before.size != 0 || level > before.level:
+			fault("Constraints[%d]: Size %d within %q: want a multiple of %d, and no level further in than the one before",
+				i, size, x.Within, before.size)
+		case len(g.Tasks)%size != 0:
+			fault("Constraints[%d]: Size %d: want it to divide %d tasks", i, size, len(g.Tasks))
+		default:
+			before = bound{size, level}
+		}
+	}
+	if len(g.Constraints) == 0 {
+		return errs
+	}
+	for i, t := range g.Tasks {
+		if !slices.Equal(appendKey(nil, t.normal(), t.Prefer), appendKey(nil, g.Tasks[0].normal(), g.Tasks[0].Prefer)) ||
+			t.MemoryBytes != g.Tasks[0].MemoryBytes {
+			fault("Tasks[%d] %q asks for other resources than Tasks[0]: constraints want them equal", i, t.ID)
+			break
+		}
+	}
+	return errs
+}
+
+// level is the number of a level, outermost 0, or -1.
+func (c *Cluster) level(name string) int {
+	if name == NodeLevel {
+		return len(c.config.Levels)
+	}
+	return slices.Index(c.config.Levels, name)
+}
+
+// PlaceGang places a gang, all of it or at least Min tasks, or nothing. It returns the
+// placements in the order of the ranks. The error wraps ErrInfeasible if it would not fit
+// in an empty cluster, ErrNoRoom if it does not fit now, ErrExists, or says what is not
+// valid.
+func (c *Cluster) PlaceGang(g Gang) ([]Placement, error) {
+	if err := c.validateGang(g); err != nil {
+		return nil, err
+	}
+	placements, err := c.tryGang(g)
+	if err != nil {
+		if !c.everPlaces(func(c *Cluster) error { _, err := c.tryGang(g); return err }) {
+			err = ErrInfeasible
+		}
+		return nil, fmt.Errorf("gang %q of %d tasks: %w", g.ID, len(g.Tasks), err)
+	}
+	for _, t := range g.Tasks[:len(placements)] {
+		c.learn(t.Request)
+	}
+	return placements, nil
+}
+
+// tryGang places a gang or nothing.
+func (c *Cluster) tryGang(g Gang) ([]Placement, error) {
+	least := cmp.Or(g.Min, len(g.Tasks))
+	if len(g.Constraints) == 0 {
+		return c.placeOneByOne(g, least)
+	}
+	required, preferred := make([]bound, len(g.Constraints)), make([]bound, len(g.Constraints))
+	for i, x := range g.Constraints {
+		size := cmp.Or(x.Size, len(g.Tasks))
+		required[i] = bound{size, c.level(x.Within)}
+		preferred[i] = bound{size, c.level(cmp.Or(x.Prefer, x.Within))}
+	}
+	parts := c.divide(g, preferred, least)
+	if parts == nil {
+		parts = c.divide(g, required, least)
+	}
+	if parts == nil {
+		return nil, ErrNoRoom
+	}
+	made := &gang{id: g.ID, min: least}
+	var placements []Placement
+	for _, p := range parts {
+		for range p.count {
+			t := g.Tasks[len(placements)]
+			cl := c.classOf(t.Request, t.Prefer)
+			placements = append(placements, c.join(made, t, choice{p.host, c.devicesFor(cl, p.host)}))
+		}
+	}
+	return placements, nil
+}
+
+// placeOneByOne is for gangs that may lie anywhere.
+func (c *Cluster) placeOneByOne(g Gang, least int) ([]Placement, error) {
+	made := &gang{id: g.ID, min: least}
+	var placements []Placement
+	for i := range g.Tasks {
+		ch, err := c.decide(&g.Tasks[i])
+		if err == nil {
+			placements = append(placements, c.join(made, g.Tasks[i], ch))
+		} else if len(placements) < least && len(g.Tasks)-i-1+len(placements) < least {
+			for _, p := range placements {
+				c.drop(c.byID[p.Task])
+			}
+			return nil, err
+		}
+	}
+	return placements, nil
+}
+
+// join places a task as a member of a gang.
+func (c *Cluster) join(made *gang, t Task, ch choice) Placement {
+	p := c.commit(t, ch)
+	c.records[c.byID[t.ID]].gang = made
+	made.running++
+	return p
+}
+
+// leaveGang notes that a member is gone.
+func (c *Cluster) leaveGang(g *gang) { g.running-- }
+
+// part is how many ranks in a row a node takes.
+type part struct{ host, count int }
+
+// slots is how many ranks each domain takes, by level; the last level is the nodes.
+type slots struct {
+	*Cluster
+	bounds []bound
+	free   [][]int
+}
+
+// divide finds nodes for the ranks of a gang: those that touch the fewest domains at
+// each level, and of equals the ones that are filled best. It returns nil if there
+// is no room for least.
+func (c *Cluster) divide(g Gang, bounds []bound, least int) []part {
+	s := slots{Cluster: c, bounds: bounds}
+	nodes := len(c.config.Levels)
+	cl := c.classOf(g.Tasks[0].Request, g.Tasks[0].Prefer)
+	s.free = make([][]int, nodes+1)
+	s.free[nodes] = make([]int, len(c.hosts))
+	for i := range c.hosts {
+		if cl.scores[i] != never {
+			s.free[nodes][i] = s.whole(nodes, c.hosts[i].times(cl.need, g.Tasks[0].MemoryBytes))
+		}
+	}
+	for level := nodes - 1; level >= 0; level-- {
+		s.free[level] = make([]int, len(c.domains[level]))
+		for domain := range s.free[level] {
+			s.free[level][domain] = s.whole(level, s.sum(level, domain))
+		}
+	}
+	unit := bounds[len(bounds)-1].size
+	count := min(s.sum(-1, 0), len(g.Tasks))
+	if count -= count % unit; count < least {
+		return nil
+	}
+	return s.take(nil, -1, 0, count)
+}
+
+// whole rounds a number of ranks down to whole groups that must lie within one domain of
+// that level.
+func (s *slots) whole(level, n int) int {
+	for _, b := range s.bounds {
+		if b.level >= level {
+			n -= n % b.size
+		}
+	}
+	return n
+}
+
+// sum is what the domains inside one take together. Level -1 is the cluster.
+func (s *slots) sum(level, domain int) int {
+	n := 0
+	for _, child := range s.children[level+1][domain] {
+		n += s.free[level+1][child]
+	}
+	return n
+}
+
+// take appends the nodes that take count ranks inside a domain: the tightest one if one
+// is enough, else the largest, and then the same for the rest.
+func (s *slots) take(parts []part, level, domain, count int) []part {
+	if level == len(s.config.Levels) {
+		return append(parts, part{domain, count})
+	}
+	used := make(map[int32]bool)
+	for count > 0 {
+		best, bestNeed := int32(-1), 0
+		for _, child := range s.children[level+1][domain] {
+			free := s.free[level+1][child]
+			if used[child] || free == 0 {
+				continue
+			}
+			need := s.touched(level+1, int(child), min(count, free))
+			if best < 0 || s.better(level+1, int(child), int(best), count, need, bestNeed) {
+				best, bestNeed = child, need
+			}
+		}
+		used[best] = true
+		n := min(count, s.free[level+1][best])
+		parts = s.take(parts, level+1, int(best), n)
+		count -= n
+	}
+	return parts
+}
+
+// better says whether domain a is to be preferred to b for count ranks.
+func (s *slots) better(level, a, b, count, needA, needB int) bool {
+	freeA, freeB := s.free[level][a], s.free[level][b]
+	switch enoughA, enoughB := freeA >= count, freeB >= count; {
+	case enoughA != enoughB:
+		return enoughA
+	case !enoughA:
+		return freeA > freeB
+	case needA != needB:
+		return needA < needB
+	}
+	return freeA < freeB
+}
+
+// touched is how many of the domains inside one are needed for count ranks.
+func (s *slots) touched(level, domain, count int) int {
+	if level >= len(s.config.Levels) {
+		return 0
+	}
+	var free []int
+	for _, child := range s.children[level+1][domain] {
+		free = append(free, s.free[level+1][child])
+	}
+	slices.SortFunc(free, func(a, b int) int { return cmp.Compare(b, a) })
+	n := 0
+	for ; count > 0; n++ {
+		count -= free[n]
+	}
+	return n
+}
+
+// times is how often a node takes a need.
+func (h *host) times(n need, memory int64) int {
+	most := MaxGang
+	limit := func(have, each int64) {
+		if each > 0 {
+			most = min(most, int(have/each))
+		}
+	}
+	limit(int64(h.shape.cpu), int64(n.cpu))
+	limit(h.memory, memory)
+	for _, x := range n.custom {
+		limit(int64(h.custom[x.index]), int64(x.amount))
+	}
+	switch n.devices {
+	case 0:
+		return most
+	case 1:
+		fractions := 0
+		for _, free := range h.free[:h.count] {
+			fractions += int(Milli(free) / n.share)
+		}
+		return min(most, fractions)
+	}
+	left := h.shape
+	for k := range most {
+		set := left.tightest(n.share, n.devices)
+		if set.Len() < n.devices {
+			return k
+		}
+		left.take(0, set, n.share)
+	}
+	return most
+}

@@ -1,0 +1,79 @@
+package sched
+
+import "fmt"
+
+// BeginMove keeps the room where a move ends, so that it can be carried out while both places
+// are taken. Until FinishMove or AbandonMove the task is nobody's victim and does not move
+// elsewhere. The error wraps ErrUnknown if the task is not where the move begins, or
+// ErrNoRoom; nothing is changed then.
+func (c *Cluster) BeginMove(m Move) error {
+	to, err := c.checkMove(m)
+	if err != nil {
+		return err
+	}
+	id := c.byID[m.Task]
+	r := &c.records[id]
+	r.leaving = true
+	task, need, devices := r.task, r.need, m.To.Devices
+	h := &hold{plan: &Preemption{ID: moving(m.Task), Placements: []Placement{m.To}, tasks: []Task{task}}}
+	c.holds[moving(m.Task)] = h
+	h.records = append(h.records, c.add(record{need: need, devices: devices, host: int32(to), hold: h}))
+	return nil
+}
+
+// FinishMove notes that a move that was begun has been carried out. If the task has ended
+// or a node has gone meanwhile, the move is over and the error wraps ErrUnknown.
+func (c *Cluster) FinishMove(m Move) error {
+	h, ok := c.holds[moving(m.Task)]
+	if !ok {
+		return fmt.Errorf("move of %q: %w", m.Task, ErrUnknown)
+	}
+	broken := h.broken
+	if err := c.AbandonMove(m.Task); err != nil {
+		return err
+	}
+	if broken {
+		return fmt.Errorf("move of %q to %q, which is gone: %w", m.Task, m.To.Node, ErrUnknown)
+	}
+	return c.Move(m)
+}
+
+// AbandonMove ends a move that was begun: the task stays where it is.
+func (c *Cluster) AbandonMove(task string) error {
+	h, ok := c.holds[moving(task)]
+	if !ok {
+		return fmt.Errorf("move of %q: %w", task, ErrUnknown)
+	}
+	delete(c.holds, moving(task))
+	c.dropAll(h.records)
+	if id, ok := c.byID[task]; ok {
+		c.records[id].leaving = false
+	}
+	return nil
+}
+
+// moving is the name of the hold for a move, which no task is likely to have.
+func moving(task string) string { return "\x00move\x00" + task }
+
+// checkMove says whether there is room where a move ends, and which node that is.
+func (c *Cluster) checkMove(m Move) (to int, err error) {
+	id, ok := c.byID[m.Task]
+	if !ok || c.placement(&c.records[id]) != m.From {
+		return 0, fmt.Errorf("move of %q from %q: %w", m.Task, m.From.Node, ErrUnknown)
+	}
+	r := &c.records[id]
+	to, ok = c.find(m.To.Node)
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("move of %q to %q: %w", m.Task, m.To.Node, ErrUnknown)
+	case r.group != nil || r.leaving:
+		return 0, fmt.Errorf("move of %q, in a group or on its way: %w", m.Task, ErrNoRoom)
+	}
+	cl := class{need: r.need, allowed: c.allowed(r.task.Request)}
+	h := &c.hosts[to]
+	if h.refuses(&cl) || h.memory < r.need.memory || m.To.Devices.Len() != r.need.devices ||
+		r.need.devices > 0 && h.fitting(r.need.share)&m.To.Devices != m.To.Devices {
+		return 0, fmt.Errorf("move of %q to %q: %w", m.Task, m.To.Node, ErrNoRoom)
+	}
+	return to, nil
+}
