@@ -460,16 +460,18 @@ func (c *Coordinator) remove(id shard.ServerID) error {
 	if owned := len(c.places.owners().Of(id)); owned > 0 {
 		return fmt.Errorf("%w: server %q still owns %d shards", ErrConflict, id, owned)
 	}
-	for _, r := range c.places.pending() {
-		if r.Pending.From == id || r.Pending.To == id {
-			return fmt.Errorf("%w: server %q takes part in a move of shard %d", ErrConflict, id, r.Pending.Shard)
-		}
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.servers[id]
 	for _, r := range c.places.all() {
-		if s == nil || !r.Followers.Has(id) {
+		becomes := false // a follower
+		if p := r.Pending; p != nil && (p.From == id || p.To == id) {
+			if p.Kind != shard.KindReplicate {
+				return fmt.Errorf("%w: server %q takes part in a move of shard %d", ErrConflict, id, p.Shard)
+			}
+			becomes = true
+		}
+		if s == nil || !becomes && !r.Followers.Has(id) {
 			continue
 		}
 		s.draining, c.unsettled = true, true
