@@ -138,7 +138,7 @@ func (t *Table) SetWaiting(block int, src []byte) error {
 		_, counted := waiting.find(id, hash)
 		_, has := b.find(id, hash)
 		switch {
-		case t.blockOf(hash) != block:
+		case t.BlockOf(id) != block:
 			return fmt.Errorf("table: block %d: counter of id %d, which is of another block", block, id)
 		case counted:
 			return fmt.Errorf("table: block %d: two counters of id %d", block, id)
