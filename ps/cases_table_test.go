@@ -45,14 +45,6 @@ func (c *cluster) rowsOf(w *ps.Client, table string, dim int, ids []int64) []flo
 	return dst
 }
 
-func minus(a, b []float32) []float32 {
-	d := make([]float32, len(a))
-	for i := range a {
-		d[i] = a[i] - b[i]
-	}
-	return d
-}
-
 // T30: any id goes through push and pull, over every way to a server.
 func TestT30IDs(t *testing.T) {
 	everywhere(t, func(t *testing.T, options ...option) {

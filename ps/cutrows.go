@@ -60,7 +60,7 @@ func (r *replica) restoreRows(ctx context.Context, from *checkpoint.Checkpoint) 
 			columns.Sums = sums[:len(rows.Weights)]
 		}
 		err := r.table.Append(b, &columns)
-		if err == nil {
+		if err == nil && config.Admit.Touches > 1 { // this job may admit at once
 			err = r.table.SetWaiting(b, rows.Waiting)
 		}
 		if err != nil {

@@ -277,10 +277,19 @@ func (r *replica) fits(h *wire.Header, ids []int64, values []float32) code {
 		return codeOK
 	case !r.blocks[b].ready:
 		return codeNotInitialized
-	case r.bsp && h.Clock < r.blocks[b].clock:
+	case r.bsp && h.Clock < r.openClock(b):
 		return codeStaleClock
 	}
 	return codeOK
+}
+
+// openClock is the first clock that a push to a block may still be of: what is pushed in
+// clocks before that of a checkpoint under way would come into the cut after its instant.
+func (r *replica) openClock(b int) uint32 {
+	if r.cut != nil {
+		return max(r.blocks[b].clock, r.cut.clock)
+	}
+	return r.blocks[b].clock
 }
 
 // pull copies parameters into dst. Under BSP, the first request of a new clock

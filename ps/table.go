@@ -6,6 +6,7 @@ import (
 	"github.com/elasticps/elasticps/internal/kernel"
 	"github.com/elasticps/elasticps/internal/table"
 	"github.com/elasticps/elasticps/internal/wire"
+	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -22,12 +23,23 @@ func tableConfig(job Job, spec shard.Shard) table.Config {
 		ExpireAfter: t.expiry(), MaxRows: share(t.MaxRows, l, spec), Evict: t.Evict.policy(),
 	}
 	c.Admit.Touches, c.Admit.FilterBytes = t.AdmitAfter, share(t.FilterBytes, l, spec)
+	c.BlockRows = min(maxBlockBytes/rowBytes(c.Dim, c.Rule, false), table.MaxBlockRows)
 	return c
 }
 
-// share is the part of n that belongs to a shard of a table. The shares of all shards add
-// up to n.
+// Bounds of one block, which together fit a checkpoint: its rows, and its filter or as many
+// exact counters as it may have.
+const (
+	maxFilterBytes = 16 * table.MaxBlockRows
+	maxBlockBytes  = checkpoint.MaxRowsBytes - maxFilterBytes - 4
+)
+
+// share is the part of n that belongs to a shard of a table, at least 1 unless n is zero,
+// which has a meaning of its own. The shares of all shards add up to n, or to one for each.
 func share(n int64, l shard.Layer, spec shard.Shard) int64 {
+	if n == 0 {
+		return 0
+	}
 	before := func(element int64) int64 {
 		rows := float64(element / int64(l.RowElems()))
 		if element == l.Elems() {
@@ -35,7 +47,7 @@ func share(n int64, l shard.Layer, spec shard.Shard) int64 {
 		}
 		return int64(float64(n) * (rows / float64(l.Rows())))
 	}
-	return before(spec.Range.End) - before(spec.Range.Begin)
+	return max(before(spec.Range.End)-before(spec.Range.Begin), 1)
 }
 
 // checkRows says whether a request is of rows of this shard: n values for them.
@@ -49,7 +61,7 @@ func (r *replica) checkRows(h *wire.Header, ids []int64, n int) outcome {
 // fitsRows says whether a push of rows is one that the table takes.
 func (r *replica) fitsRows(h *wire.Header, ids []int64, values []float32) code {
 	switch {
-	case r.bsp && h.Clock < r.blocks[0].clock:
+	case r.bsp && h.Clock < r.openClock(0):
 		return codeStaleClock
 	case r.options.NonFinite == RejectNonFinite && !kernel.AllFinite(values):
 		return codeNotFinite

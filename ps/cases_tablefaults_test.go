@@ -1,0 +1,225 @@
+package ps_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/ps/checkpoint"
+)
+
+// Tables at their bounds, and beside checkpoints.
+
+// A client that is no worker pushes whenever it likes, also under BSP when a checkpoint is
+// taken between two clocks: the checkpoint has its rows or has them not, and is whole.
+func TestObserverPushesRowsBesideCheckpoints(t *testing.T) {
+	settled(t)
+	folder := checkpoint.Folder(t.TempDir())
+	job := sgdJob(zeroTable("t", 200_000, 1), layer("dense", 1))
+	job.Consistency.Mode = ps.BSP
+	c := newCluster(t, job, saving(folder), patient)
+	c.servers(2)
+	c.placed()
+	w, o := c.worker("w"), c.client("o")
+	var stop atomic.Bool
+	var running sync.WaitGroup
+	var errs [2]error
+	running.Go(func() {
+		ids := make([]int64, 100)
+		for next := int64(0); errs[0] == nil && !stop.Load(); {
+			for i := range ids {
+				ids[i] = next
+				next++
+			}
+			errs[0] = o.PushRows(c.ctx, "t", ids, vector(len(ids), -1))
+		}
+	})
+	running.Go(func() {
+		for errs[1] == nil && !stop.Load() {
+			errs[1] = w.Tick(c.ctx)
+		}
+	})
+	for i := range 20 {
+		r := c.save(i%4 == 0)
+		from, err := checkpoint.Open(c.ctx, folder, r.Name)
+		require.NoError(t, err)
+		require.NoError(t, from.Verify(c.ctx))
+	}
+	stop.Store(true)
+	running.Wait()
+	require.NoError(t, errs[0])
+	require.NoError(t, errs[1])
+	require.Positive(t, c.rows())
+}
+
+// A limit that is less than one row for each shard, or block, is refused; the least is kept.
+func TestTableLeastLimits(t *testing.T) {
+	for evict, least := range map[ps.Eviction]int64{ps.RefuseRows: 3, ps.EvictOldest: 6} {
+		t.Run(fmt.Sprint(evict), func(t *testing.T) {
+			settled(t)
+			job := sgdJob(zeroTable("t", 6000, 64))
+			job.MaxShardBytes = 2000 * 64 * 4 // three shards of two blocks
+			job.Tables = map[string]ps.Table{"t": {MaxRows: least - 1, Evict: evict}}
+			c := newCluster(t, sgdJob(layer("dense", 1)))
+			cfg := c.cfg
+			cfg.Node, cfg.Job = c.node("refused"), job
+			_, err := ps.StartCoordinator(c.ctx, cfg)
+			require.ErrorContains(t, err, "MaxRows")
+
+			job.Tables["t"] = ps.Table{MaxRows: least, Evict: evict}
+			c = newCluster(t, job)
+			c.servers(2)
+			c.placed()
+			w := c.worker("w")
+			for id := range int64(100) {
+				if err := w.PushRows(c.ctx, "t", []int64{id}, vector(64, -1)); err != nil {
+					require.ErrorIs(t, err, ps.ErrTableFull)
+				}
+			}
+			require.Equal(t, least, c.rows())
+		})
+	}
+}
+
+// Rows that expire after some clocks go on doing so after a restore of a job that had run
+// for long: its clock goes on.
+func TestClocksGoOnAfterRestore(t *testing.T) {
+	settled(t)
+	folder := checkpoint.Folder(t.TempDir())
+	job := sgdJob(zeroTable("t", 500, 1))
+	job.Tables = map[string]ps.Table{"t": {ExpireClocks: 5}}
+	c := newCluster(t, job, saving(folder))
+	c.server("s1")
+	c.placed()
+	w := c.worker("w")
+	for range 100 {
+		require.NoError(t, w.Tick(c.ctx))
+	}
+	require.NoError(t, w.PushRows(c.ctx, "t", []int64{7}, []float32{-1}))
+	require.EqualValues(t, 100, c.save(true).Clock)
+
+	d := newCluster(t, job, saving(folder, restoring(ps.RestoreLatest)))
+	d.server("s1")
+	d.placed()
+	x := d.worker("x")
+	for range 5 {
+		require.EqualValues(t, 1, d.rows())
+		require.NoError(t, x.Tick(d.ctx))
+	}
+	require.NoError(t, x.PushRows(d.ctx, "t", []int64{8}, []float32{-1}))
+	eventually(t, "row 7 has expired", func() bool { return d.rows() == 1 })
+}
+
+// A checkpoint of a table that counts ids in another way is refused, one of a table that
+// counted them where the job does not any more is taken.
+func TestRestoreOtherAdmission(t *testing.T) {
+	settled(t)
+	folder := checkpoint.Folder(t.TempDir())
+	job := func(o ps.Table) ps.Job {
+		job := sgdJob(zeroTable("t", 500, 1))
+		job.Tables = map[string]ps.Table{"t": o}
+		return job
+	}
+	c := newCluster(t, job(ps.Table{AdmitAfter: 3}), saving(folder))
+	c.server("s1")
+	c.placed()
+	w := c.worker("w")
+	for range 3 {
+		require.NoError(t, w.PushRows(c.ctx, "t", []int64{7}, []float32{-1}))
+	}
+	require.NoError(t, w.PushRows(c.ctx, "t", []int64{8}, []float32{-1}))
+	c.save(true)
+
+	cfg := ps.CoordinatorConfig{Node: c.node("refused"), Job: job(ps.Table{AdmitAfter: 3, FilterBytes: 1 << 12}), Logger: c.log}
+	cfg.Checkpoints = ps.CheckpointConfig{Storage: folder, Restore: ps.RestoreLatest}
+	_, err := ps.StartCoordinator(c.ctx, cfg)
+	require.ErrorIs(t, err, checkpoint.ErrMismatch)
+	require.ErrorContains(t, err, `"t"`)
+
+	d := newCluster(t, job(ps.Table{}), saving(folder, restoring(ps.RestoreLatest)))
+	d.server("s1")
+	d.placed()
+	require.Equal(t, []float32{1, 0}, d.rowsOf(d.client("r"), "t", 1, []int64{7, 8}))
+	require.NoError(t, d.worker("x").PushRows(d.ctx, "t", []int64{8}, []float32{-1}))
+	require.EqualValues(t, 2, d.rows())
+}
+
+// T9: pushes and pulls of many rows that are given up in the middle. Nothing reads from or
+// writes to the caller's slices or the memory of the operation afterwards, which the next
+// one uses again: what it pushes and pulls is exact.
+func TestT9CancelledRows(t *testing.T) {
+	everywhere(t, func(t *testing.T, options ...option) {
+		settled(t)
+		const n, dim = 60_000, 4
+		c := newCluster(t, sgdJob(zeroTable("t", n, dim), zeroTable("other", n, dim)), append([]option{patient}, options...)...)
+		c.servers(2)
+		c.placed()
+		c.protected()
+		w := c.worker("w")
+		ids := make([]int64, n)
+		for i := range ids {
+			ids[i] = int64(i) * 7
+		}
+		cancelled := 0
+		for round := range 40 {
+			ctx, cancel := context.WithCancel(c.ctx)
+			running := make(chan error, 1)
+			go func() {
+				if round%2 == 0 {
+					running <- w.PushRows(ctx, "other", ids, vector(n*dim, float32(round)))
+				} else {
+					running <- w.PullRows(ctx, "other", ids, make([]float32, n*dim))
+				}
+			}()
+			for range round * 40 {
+				_ = w.PullRows(ctx, "t", ids[:1], make([]float32, dim)) // lets it get somewhere
+				if len(running) > 0 {
+					break
+				}
+			}
+			cancel()
+			if err := <-running; err != nil {
+				require.ErrorIs(t, err, context.Canceled)
+				cancelled++
+			}
+			require.NoError(t, w.PushRows(c.ctx, "t", ids, vector(n*dim, -1)))
+			require.Equal(t, vector(n*dim, float32(round+1)), c.rowsOf(w.Client, "t", dim, ids))
+		}
+		require.Positive(t, cancelled)
+	})
+}
+
+// Rows of a table whose blocks have a hundred times as many as expected move, are saved and
+// restored bit by bit.
+func TestTableFarBeyondItsHint(t *testing.T) {
+	settled(t)
+	const rows, dim, hint = 100_000, 8, 1000
+	job := sgdJob(tableLayer("t", hint, dim))
+	job.Optimizer = ps.Adagrad(0.1)
+	folder := checkpoint.Folder(t.TempDir())
+	c := newCluster(t, job, saving(folder), patient)
+	servers := c.servers(2)
+	c.placed()
+	w := c.worker("w")
+	ids := make([]int64, rows)
+	for i := range ids {
+		ids[i] = int64(i)
+	}
+	require.NoError(t, w.PushRows(c.ctx, "t", ids, vector(rows*dim, 1)))
+	want := c.rowsOf(w.Client, "t", dim, ids)
+	c.protected()
+	_, err := c.swapOwners("s1", "s2")
+	require.NoError(t, err)
+	require.Positive(t, ps.FollowersEqual(t, servers...))
+	c.save(true)
+	d := newCluster(t, job, saving(folder, restoring(ps.RestoreLatest)), patient)
+	other := d.servers(1)
+	d.placed()
+	require.Equal(t, ps.States(true, servers...), ps.States(true, other...))
+	require.Equal(t, want, d.rowsOf(d.client("r"), "t", dim, ids))
+}
