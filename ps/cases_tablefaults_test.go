@@ -3,12 +3,14 @@ package ps_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/ps/checkpoint"
 )
@@ -222,4 +224,53 @@ func TestTableFarBeyondItsHint(t *testing.T) {
 	d.placed()
 	require.Equal(t, ps.States(true, servers...), ps.States(true, other...))
 	require.Equal(t, want, d.rowsOf(d.client("r"), "t", dim, ids))
+}
+
+// Requests for rows that fit neither the shard nor themselves get an error and change
+// nothing; the server lives.
+func TestHostileRows(t *testing.T) {
+	settled(t)
+	job := sgdJob(layer("dense", 4), zeroTable("t", 3000, 64))
+	job.MaxShardBytes = 1000 * 64 * 4 // three shards, whose last blocks are short
+	c := newCluster(t, job)
+	s := c.server("s1")
+	c.placed()
+	table := job.Model.Layers[1]
+	here, next := int64(0), int64(0)
+	for table.RowElement(here) >= 64_000 {
+		here++
+	}
+	for e := table.RowElement(next); e < 64_000 || e >= ps.BlockElems; e = table.RowElement(next) {
+		next++
+	}
+	peer := friend(t, s)
+	seq := uint64(0)
+	send := func(kind wire.Kind, shard uint32, offset uint64, count int, ids ...int64) uint8 {
+		seq++
+		h := wire.Header{Kind: kind, Shard: shard, Epoch: 1, Request: seq, Incarnation: ghost, Seq: seq, Floor: seq, Offset: offset, Count: uint32(count)}
+		payload := wire.Bytes(ids)
+		if kind == wire.PushRows || kind == wire.Push {
+			payload = append(slices.Clone(payload), wire.Bytes(make([]float32, count))...)
+		}
+		peer.write(frame(h, payload))
+		r, _ := peer.read()
+		require.Equal(t, seq, r.Request)
+		return r.Code
+	}
+	for _, kind := range []wire.Kind{wire.PushRows, wire.PullRows} {
+		require.NotZero(t, send(kind, 0, 0, 4, here, here), "rows of a dense shard")
+		require.NotZero(t, send(kind, 0, 0, 4), "no rows of a dense shard")
+		require.NotZero(t, send(kind, 1, 0, 0), "no rows")
+		require.NotZero(t, send(kind, 1, 0, 63, here), "too few values")
+		require.NotZero(t, send(kind, 1, 0, 128, here), "too many values")
+		require.NotZero(t, send(kind, 1, 64, 64, here), "an offset")
+		require.NotZero(t, send(kind, 1, 0, 64, next), "an id of the next shard")
+		require.NotZero(t, send(kind, 3, 0, 64, here), "an id of another shard")
+		require.NotZero(t, send(kind, 9, 0, 64, here), "no shard")
+		require.Zero(t, send(kind, 1, 0, 64, here))
+	}
+	require.NotZero(t, send(wire.Push, 1, 0, 64), "a range of a table")
+	require.NotZero(t, send(wire.Pull, 1, 0, 64), "a range of a table")
+	require.EqualValues(t, 1, c.rows())
+	require.NoError(t, c.worker("w").Push(c.ctx, "dense", vector(4, -1)))
 }

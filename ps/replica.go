@@ -336,7 +336,10 @@ func (r *replica) check(h *wire.Header, ids []int64, n int) outcome {
 		if r.gathering > 0 || r.isQuiet() {
 			return outcome{code: codeRetry, wait: r.changed}
 		}
-		if r.sparse {
+		switch rows := h.Kind == wire.PushRows || h.Kind == wire.PullRows; {
+		case rows != r.sparse:
+			return outcome{code: codeLength}
+		case rows:
 			return r.checkRows(h, ids, n)
 		}
 		return r.checkRange(h, n)
