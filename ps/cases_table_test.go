@@ -558,7 +558,7 @@ func TestTableLimits(t *testing.T) {
 			job := sgdJob(zeroTable("t", limit, 2))
 			job.MaxShardBytes = 1 << 20 // one shard
 			job.Tables = map[string]ps.Table{"t": {MaxRows: limit, Evict: evict}}
-			c := newCluster(t, job)
+			c := newCluster(t, job, patient)
 			servers := c.servers(2)
 			c.placed()
 			c.protected()

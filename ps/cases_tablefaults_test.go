@@ -13,6 +13,7 @@ import (
 	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/ps/checkpoint"
+	"github.com/elasticps/elasticps/shard"
 )
 
 // Tables at their bounds, and beside checkpoints.
@@ -245,9 +246,9 @@ func TestHostileRows(t *testing.T) {
 	}
 	peer := friend(t, s)
 	seq := uint64(0)
-	send := func(kind wire.Kind, shard uint32, offset uint64, count int, ids ...int64) uint8 {
+	send := func(kind wire.Kind, of uint32, offset uint64, count int, ids ...int64) uint8 {
 		seq++
-		h := wire.Header{Kind: kind, Shard: shard, Epoch: 1, Request: seq, Incarnation: ghost, Seq: seq, Floor: seq, Offset: offset, Count: uint32(count)}
+		h := wire.Header{Kind: kind, Shard: of, Epoch: 1, Request: seq, Incarnation: ghost, Seq: seq, Floor: seq, Offset: offset, Count: uint32(count)}
 		payload := wire.Bytes(ids)
 		if kind == wire.PushRows || kind == wire.Push {
 			payload = append(slices.Clone(payload), wire.Bytes(make([]float32, count))...)
@@ -273,4 +274,75 @@ func TestHostileRows(t *testing.T) {
 	require.NotZero(t, send(wire.Pull, 1, 0, 64), "a range of a table")
 	require.EqualValues(t, 1, c.rows())
 	require.NoError(t, c.worker("w").Push(c.ctx, "dense", vector(4, -1)))
+}
+
+// Rows of the largest legal size move, and are saved and restored; one value more, or a
+// larger state, is refused.
+func TestLargestRows(t *testing.T) {
+	settled(t)
+	job := sgdJob(zeroTable("t", 3, shard.MaxSparseRowElems))
+	cfg := ps.CoordinatorConfig{Node: newCluster(t, job).node("refused"), Job: job}
+	cfg.Job.Consistency.Mode = ps.BSP // has sums
+	_, err := ps.StartCoordinator(t.Context(), cfg)
+	require.ErrorContains(t, err, `"t"`)
+	cfg.Job = sgdJob(zeroTable("t", 3, shard.MaxSparseRowElems+1))
+	_, err = ps.StartCoordinator(t.Context(), cfg)
+	require.ErrorContains(t, err, "65001")
+
+	folder := checkpoint.Folder(t.TempDir())
+	c := newCluster(t, job, saving(folder), patient)
+	servers := c.servers(2)
+	c.placed()
+	w := c.worker("w")
+	ids := []int64{1, -1, 2, 1}
+	grads := make([]float32, len(ids)*shard.MaxSparseRowElems)
+	for i := range grads {
+		grads[i] = float32(i % 1000)
+	}
+	require.NoError(t, w.PushRows(c.ctx, "t", ids, grads))
+	want := c.rowsOf(w.Client, "t", shard.MaxSparseRowElems, ids)
+	c.protected()
+	_, err = c.swapOwners("s1", "s2")
+	require.NoError(t, err)
+	require.Positive(t, ps.FollowersEqual(t, servers...))
+	c.save(true)
+	d := newCluster(t, job, saving(folder, restoring(ps.RestoreLatest)), patient)
+	d.servers(1)
+	d.placed()
+	require.Equal(t, want, d.rowsOf(d.client("r"), "t", shard.MaxSparseRowElems, ids))
+}
+
+// T12: a proxy drops, doubles and delays frames; each push of rows counts once.
+func TestT12LossyRows(t *testing.T) {
+	settled(t)
+	const workers, dim, each = 16, 3, 50
+	rounds := 20
+	if testing.Short() {
+		rounds = 4
+	}
+	l := newLossy(t, newFaulty(12).judge, workers, zeroTable("own", 4000, dim), zeroTable("shared", 10, 1))
+	own := func(w int) []int64 {
+		ids := make([]int64, each)
+		for k := range ids {
+			ids[k] = int64(w*each + k)
+		}
+		return ids
+	}
+	parallel(t, 2*workers, func(i int) error {
+		w := l.workers[i%workers]
+		for range rounds {
+			if err := w.PushRows(l.c.ctx, "own", own(i%workers), vector(each*dim, -1)); err != nil {
+				return err
+			}
+			if err := w.PushRows(l.c.ctx, "shared", []int64{-1, 5, -1}, vector(3, -1)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for w := range workers {
+		require.Equal(t, vector(each*dim, float32(2*rounds)), l.c.rowsOf(l.workers[0].Client, "own", dim, own(w)))
+	}
+	n := float32(2 * rounds * workers)
+	require.Equal(t, []float32{2 * n, n}, l.c.rowsOf(l.workers[0].Client, "shared", 1, []int64{-1, 5}))
 }

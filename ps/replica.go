@@ -164,8 +164,10 @@ func (r *replica) initialize() {
 
 // become changes the copy and wakes whoever waits for that. The caller holds mu.
 func (r *replica) become(c shard.Copy) {
-	r.copy = c
-	r.begun = time.Time{}
+	was := r.owned()
+	if r.copy = c; !was || !r.owned() { // else its time goes on
+		r.begun = time.Time{}
+	}
 	r.room.Broadcast()
 	close(r.changed)
 	r.changed = make(chan struct{})
