@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -475,10 +476,24 @@ func TestT17ReshardTablesOnRestore(t *testing.T) {
 	}
 }
 
-// Rows survive the death of their owner: every acknowledged push is there.
+// Rows survive the death of their owner, and that it hangs, under every mode: every
+// acknowledged push is there once, also those that made rows.
 func TestT1KillServerWithTables(t *testing.T) {
+	for name, x := range map[string]struct {
+		mode   ps.Mode
+		signal syscall.Signal
+	}{
+		"killed": {ps.ASP, syscall.SIGKILL}, "hung": {ps.ASP, syscall.SIGSTOP},
+		"killed under BSP": {ps.BSP, syscall.SIGKILL}, "hung under BSP": {ps.BSP, syscall.SIGSTOP},
+	} {
+		t.Run(name, func(t *testing.T) { testT1Tables(t, x.mode, x.signal) })
+	}
+}
+
+func testT1Tables(t *testing.T, mode ps.Mode, signal syscall.Signal) {
 	settled(t)
 	job := sgdJob(zeroTable("t", 2000, 8))
+	job.Consistency.Mode = mode
 	c := newCluster(t, job)
 	servers := map[shard.ServerID]*process{}
 	for _, id := range []shard.ServerID{"s1", "s2", "s3"} {
@@ -491,14 +506,18 @@ func TestT1KillServerWithTables(t *testing.T) {
 	for i := range ids {
 		ids[i] = int64(i) * 77
 	}
-	grads := vector(8*len(ids), -1)
+	grads, fresh := vector(8*len(ids), -1), []int64{}
 	for i := range 60 {
 		if i == 20 {
-			servers[c.owner(0)].kill()
+			servers[c.owner(0)].signal(signal)
 		}
 		require.NoError(t, w.PushRows(c.ctx, "t", ids, grads))
+		fresh = append(fresh, -int64(i)-1)
+		require.NoError(t, w.PushRows(c.ctx, "t", fresh[i:], grads[:8]))
+		require.NoError(t, w.Tick(c.ctx))
 	}
 	require.Equal(t, vector(8*len(ids), 60), c.rowsOf(w.Client, "t", 8, ids))
+	require.Equal(t, vector(8*len(fresh), 1), c.rowsOf(w.Client, "t", 8, fresh))
 	require.NotEmpty(t, c.status().Failovers)
 }
 

@@ -346,3 +346,26 @@ func TestT12LossyRows(t *testing.T) {
 	n := float32(2 * rounds * workers)
 	require.Equal(t, []float32{2 * n, n}, l.c.rowsOf(l.workers[0].Client, "shared", 1, []int64{-1, 5}))
 }
+
+// Under BSP no row can go that was pushed to in the open clock: what finds no room is left
+// out, and counted.
+func TestEvictionWithoutRoomIsCounted(t *testing.T) {
+	settled(t)
+	job := sgdJob(zeroTable("t", 100, 1))
+	job.Consistency.Mode = ps.BSP
+	job.Tables = map[string]ps.Table{"t": {MaxRows: 10, Evict: ps.EvictOldest}}
+	c := newCluster(t, job)
+	c.server("s1")
+	c.placed()
+	w := c.worker("w")
+	for id := range int64(25) {
+		require.NoError(t, w.PushRows(c.ctx, "t", []int64{id}, []float32{-1}))
+	}
+	require.EqualValues(t, 10, c.rows())
+	require.EqualValues(t, 15, c.skipped())
+	require.NoError(t, w.Tick(c.ctx))
+	require.NoError(t, w.PushRows(c.ctx, "t", []int64{99}, []float32{-1}))
+	require.NoError(t, w.Tick(c.ctx))
+	require.Equal(t, []float32{1}, c.rowsOf(w.Client, "t", 1, []int64{99}))
+	require.EqualValues(t, 15, c.skipped())
+}

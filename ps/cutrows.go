@@ -25,7 +25,7 @@ func slotElems(rule table.Rule) (elems []int) {
 // count notes how many rows a block of the cut has.
 func (c *cut) count(b int) {
 	c.state.Rows = append(c.state.Rows, c.table.Len(b))
-	c.state.Waiting = append(c.state.Waiting, len(c.table.AppendWaiting(b, nil)))
+	c.state.Waiting = append(c.state.Waiting, c.table.WaitingBytes(b))
 }
 
 // copyRows returns the rows of a block as they are in the cut: of those that were pushed

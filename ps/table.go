@@ -79,7 +79,7 @@ func (r *replica) applyRows(h *wire.Header, ids []int64, grads []float32) {
 		ids, grads = r.finite(ids, grads)
 	}
 	r.table.Touched(ids, func(b int) { r.touch(b, h.Time) })
-	r.table.Push(ids, grads, h.Time)
+	r.skipped += uint64(r.table.Push(ids, grads, h.Time).Refused)
 }
 
 // touch notes that a block is about to change, at a time of the table.

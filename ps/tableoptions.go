@@ -59,7 +59,9 @@ const MaxAdmitAfter = 255
 // Eviction says which row makes room for another one.
 type Eviction uint8
 
-// What happens when a table is full.
+// What happens when a table is full. When no row can go, because all of a block have been
+// pushed to in the open clock (BSP) or in the same push, the gradients of others are left
+// out and counted in ServerLoad.RowsSkipped.
 const (
 	// RefuseRows fails pushes of ids without row with ErrTableFull; the frame that has such
 	// an id changes nothing.

@@ -318,7 +318,8 @@ func (r *run) checkPull() {
 
 func (r *run) checkWaiting() {
 	n := 0
-	for _, src := range waitingOf(r.tab) {
+	for b, src := range waitingOf(r.tab) {
+		require.Equal(r.t, len(src), r.tab.WaitingBytes(b))
 		for ; len(src) > 0; src = src[16:] {
 			want := r.m.waiting[int64(binary.LittleEndian.Uint64(src))]
 			require.NotNil(r.t, want)
