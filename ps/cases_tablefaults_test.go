@@ -169,7 +169,11 @@ func TestT9CancelledRows(t *testing.T) {
 			ids[i] = int64(i) * 7
 		}
 		cancelled := 0
-		for round := range 40 {
+		rounds := 40
+		if testing.Short() {
+			rounds = 12
+		}
+		for round := range rounds {
 			ctx, cancel := context.WithCancel(c.ctx)
 			running := make(chan error, 1)
 			go func() {
@@ -179,7 +183,7 @@ func TestT9CancelledRows(t *testing.T) {
 					running <- w.PullRows(ctx, "other", ids, make([]float32, n*dim))
 				}
 			}()
-			for range round * 40 {
+			for range round * 1600 / rounds {
 				_ = w.PullRows(ctx, "t", ids[:1], make([]float32, dim)) // lets it get somewhere
 				if len(running) > 0 {
 					break
