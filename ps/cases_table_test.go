@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -168,6 +169,8 @@ func TestTableNonFinite(t *testing.T) {
 			w := c.worker("w")
 			require.NoError(t, w.PushRows(c.ctx, "t", []int64{1, 2, 3, 4}, []float32{-100, -inf, nan, -1}))
 			require.Equal(t, x.want, c.rowsOf(w.Client, "t", 1, []int64{1, 2, 3, 4}))
+			require.NoError(t, w.PushRows(c.ctx, "t", []int64{5}, []float32{-100}))
+			require.Equal(t, x.want[:1], c.rowsOf(w.Client, "t", 1, []int64{5}), "also where all is finite")
 			require.Positive(t, ps.FollowersEqual(t, servers...))
 			require.Equal(t, x.skipped, c.skipped(), "counted by the owner")
 		})
@@ -456,10 +459,24 @@ func TestT17ReshardTablesOnRestore(t *testing.T) {
 	}
 }
 
-// Rows survive the death of their owner: every acknowledged push is there.
+// Rows survive the death of their owner, and that it hangs, under every mode: every
+// acknowledged push is there once, also those that made rows.
 func TestT1KillServerWithTables(t *testing.T) {
+	for name, x := range map[string]struct {
+		mode   ps.Mode
+		signal syscall.Signal
+	}{
+		"killed": {ps.ASP, syscall.SIGKILL}, "hung": {ps.ASP, syscall.SIGSTOP},
+		"killed under BSP": {ps.BSP, syscall.SIGKILL}, "hung under BSP": {ps.BSP, syscall.SIGSTOP},
+	} {
+		t.Run(name, func(t *testing.T) { testT1Tables(t, x.mode, x.signal) })
+	}
+}
+
+func testT1Tables(t *testing.T, mode ps.Mode, signal syscall.Signal) {
 	settled(t)
 	job := sgdJob(zeroTable("t", 2000, 8))
+	job.Consistency.Mode = mode
 	c := newCluster(t, job)
 	servers := map[shard.ServerID]*process{}
 	for _, id := range []shard.ServerID{"s1", "s2", "s3"} {
@@ -472,14 +489,18 @@ func TestT1KillServerWithTables(t *testing.T) {
 	for i := range ids {
 		ids[i] = int64(i) * 77
 	}
-	grads := vector(8*len(ids), -1)
+	grads, fresh := vector(8*len(ids), -1), []int64{}
 	for i := range 60 {
 		if i == 20 {
-			servers[c.owner(0)].kill()
+			servers[c.owner(0)].signal(signal)
 		}
 		require.NoError(t, w.PushRows(c.ctx, "t", ids, grads))
+		fresh = append(fresh, -int64(i)-1)
+		require.NoError(t, w.PushRows(c.ctx, "t", fresh[i:], grads[:8]))
+		require.NoError(t, w.Tick(c.ctx))
 	}
 	require.Equal(t, vector(8*len(ids), 60), c.rowsOf(w.Client, "t", 8, ids))
+	require.Equal(t, vector(8*len(fresh), 1), c.rowsOf(w.Client, "t", 8, fresh))
 	require.NotEmpty(t, c.status().Failovers)
 }
 
@@ -539,7 +560,7 @@ func TestTableLimits(t *testing.T) {
 			job := sgdJob(zeroTable("t", limit, 2))
 			job.MaxShardBytes = 1 << 20 // one shard
 			job.Tables = map[string]ps.Table{"t": {MaxRows: limit, Evict: evict}}
-			c := newCluster(t, job)
+			c := newCluster(t, job, patient)
 			servers := c.servers(2)
 			c.placed()
 			c.protected()

@@ -70,7 +70,7 @@ func (c CheckpointConfig) validate() error {
 type CheckpointReport struct {
 	Name   string
 	Parent string // it is an increment to; empty for a full one
-	Clock  uint32 // BSP: it has the updates of all earlier clocks, and no others
+	Clock  uint32 // the last one begun; BSP: it has the updates of all earlier ones, and no others
 	Files  int
 	Bytes  int64
 	Took   time.Duration
@@ -278,6 +278,10 @@ func (c *Coordinator) fits(from *checkpoint.Checkpoint) error {
 		if err := was.validate(); err != nil || !slices.Equal(was.slotNames(), is.slotNames()) {
 			return fmt.Errorf("%w: checkpoint %s has layer %q under %v, this job under %v", checkpoint.ErrMismatch, from.Ref().Name, l.Name, was.Kind, is.Kind)
 		}
+		if was, is := saved.Tables[l.Name], c.cfg.Job.Tables[l.Name]; was.AdmitAfter > 1 && is.AdmitAfter > 1 && was.FilterBytes != is.FilterBytes {
+			return fmt.Errorf("%w: checkpoint %s has the counters of table %q in filters of %d bytes, this job has %d (0: exact)",
+				checkpoint.ErrMismatch, from.Ref().Name, l.Name, was.FilterBytes, is.FilterBytes)
+		}
 	}
 	return nil
 }
@@ -312,6 +316,7 @@ func (c *Coordinator) cut(ctx context.Context, m *saveRequest) ([]part, json.Raw
 		return nil, nil, now.err
 	}
 	if c.cfg.Job.Consistency.Mode != BSP {
+		m.Clock = now.clock
 		parts, err := c.divide(ctx, *m)
 		return parts, now.datasets, err
 	}
@@ -332,6 +337,7 @@ func (c *Coordinator) cutClock(ctx context.Context, m *saveRequest, clock uint32
 		return nil, err
 	}
 	m.Armed = true
+	parts = byServer(parts)
 	for i := range parts {
 		save := *m
 		save.Shards = parts[i].shards
@@ -374,6 +380,19 @@ func (c *Coordinator) divide(ctx context.Context, m saveRequest) (parts []part, 
 		}
 	}
 	return parts, nil
+}
+
+// byServer makes one part of those of a server, which has taken cuts more than once.
+func byServer(parts []part) (all []part) {
+	for _, p := range parts {
+		i := slices.IndexFunc(all, func(other part) bool { return other.server == p.server })
+		if i < 0 {
+			all = append(all, p)
+			continue
+		}
+		all[i].shards = append(all[i].shards, p.shards...)
+	}
+	return all
 }
 
 type partAnswer struct {
@@ -431,7 +450,7 @@ type barrierRequest struct{ at chan<- instant }
 func (c *Coordinator) beginCut(m barrierRequest) {
 	c.barrier, c.clocks.cut = m.at, c.cfg.Job.Consistency.Mode == BSP
 	if !c.clocks.cut {
-		c.cutAt(0)
+		c.cutAt(c.clocks.next) // the next job goes on from there: rows expire by clocks
 	}
 }
 

@@ -141,12 +141,16 @@ func (j Job) tableFaults() (errs []error) {
 			errs = append(errs, fmt.Errorf("ps: table %q: %w", name, err))
 		}
 	}
-	for _, l := range j.Model.Layers {
+	shards, err := j.partition()
+	for i, l := range j.Model.Layers {
 		switch o := j.optimizer(l.Name); {
 		case !l.Sparse && o.ofRows():
 			errs = append(errs, fmt.Errorf("ps: layer %q: %v is for sparse layers", l.Name, o.Kind))
 		case l.Sparse && len(l.Shape) == 2 && o.validate() == nil:
-			errs = append(errs, j.checkRow(l), j.Tables[l.Name].checkMaxRows(l))
+			errs = append(errs, j.checkRow(l))
+			if err == nil {
+				errs = append(errs, j.Tables[l.Name].checkShares(l, slices.DeleteFunc(slices.Clone(shards), func(s shard.Shard) bool { return s.Range.Layer != i })))
+			}
 		}
 	}
 	return errs

@@ -61,11 +61,13 @@ type replica struct {
 	views     [][]float32 // scratch for step: the slots of a range
 
 	// of a sparse layer; not part of the state
-	begun      time.Time     // since when this copy counts time, zero: it does not yet
-	base       uint32        // the time then
-	expireNext int           // block that has its turn
-	skipped    uint64        // rows of gradients that were not finite
-	scratch    table.Columns // of rows on their way
+	begun       time.Time     // since when this copy counts time, zero: it does not yet
+	base        uint32        // the time then
+	expireNext  int           // block that has its turn
+	skipped     uint64        // rows of gradients that were not finite
+	scratch     table.Columns // of rows on their way
+	finiteIDs   []int64       // of rows whose gradient is finite, and those
+	finiteGrads []float32
 }
 
 // block is the metadata of one block.
@@ -164,8 +166,10 @@ func (r *replica) initialize() {
 
 // become changes the copy and wakes whoever waits for that. The caller holds mu.
 func (r *replica) become(c shard.Copy) {
-	r.copy = c
-	r.begun = time.Time{}
+	was := r.owned()
+	if r.copy = c; !was || !r.owned() { // else its time goes on
+		r.begun = time.Time{}
+	}
 	r.room.Broadcast()
 	close(r.changed)
 	r.changed = make(chan struct{})
@@ -276,10 +280,19 @@ func (r *replica) fits(h *wire.Header, ids []int64, values []float32) code {
 		return codeOK
 	case !r.blocks[b].ready:
 		return codeNotInitialized
-	case r.bsp && h.Clock < r.blocks[b].clock:
+	case r.bsp && h.Clock < r.openClock(b):
 		return codeStaleClock
 	}
 	return codeOK
+}
+
+// openClock is the first clock that a push to a block may still be of: what is pushed in
+// clocks before that of a checkpoint under way would come into the cut after its instant.
+func (r *replica) openClock(b int) uint32 {
+	if r.cut != nil {
+		return max(r.blocks[b].clock, r.cut.clock)
+	}
+	return r.blocks[b].clock
 }
 
 // pull copies parameters into dst. Under BSP, the first request of a new clock
@@ -326,7 +339,10 @@ func (r *replica) check(h *wire.Header, ids []int64, n int) outcome {
 		if r.gathering > 0 || r.isQuiet() {
 			return outcome{code: codeRetry, wait: r.changed}
 		}
-		if r.sparse {
+		switch rows := h.Kind == wire.PushRows || h.Kind == wire.PullRows; {
+		case rows != r.sparse:
+			return outcome{code: codeLength}
+		case rows:
 			return r.checkRows(h, ids, n)
 		}
 		return r.checkRange(h, n)

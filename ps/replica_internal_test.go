@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -97,4 +98,30 @@ func TestBeatGoesFirst(t *testing.T) {
 	for i := range batchBytes / wire.MaxPayload {
 		require.Equal(t, uint64(i), batch[i+1].header.Request, "the others keep their order")
 	}
+}
+
+// The time of a table goes on while a server owns its shard, whatever becomes of its
+// followers; a copy that comes to own it goes on from the last change.
+func TestTimeOfATableGoesOn(t *testing.T) {
+	job := Job{
+		Model:     shard.Model{Layers: []shard.Layer{{Name: "t", Sparse: true, Shape: []int{10, 1}}}},
+		Optimizer: SGD(1), Tables: map[string]Table{"t": {ExpireAfter: time.Hour}},
+	}
+	shards, err := job.partition()
+	require.NoError(t, err)
+	r := newReplica(job, shards[0])
+	r.allocate()
+	serving := shard.ServeFirst(shard.Assignment{Epoch: 1, Owner: "s"})
+	r.become(serving)
+	require.Zero(t, r.now(0))
+	r.begun = r.begun.Add(-time.Minute)
+	require.EqualValues(t, 60, r.now(0))
+	followed := serving
+	followed.Followers, followed.Set = shard.FollowersOf("a"), 1
+	r.become(followed)
+	require.EqualValues(t, 60, r.now(0))
+	r.become(shard.Copy{State: shard.CaughtUp})
+	r.blocks[0].steps = 7
+	r.become(serving)
+	require.EqualValues(t, 7, r.now(0))
 }

@@ -89,7 +89,7 @@ type ServerLoad struct {
 	Shards             int     // shards served
 	PushesApplied      uint64  // to the shards owned, wherever they were then; repeated ones count once
 	Rows               int64   // of tables, in the shards owned
-	RowsSkipped        uint64  // gradients of rows that were left out here, see NonFinite
+	RowsSkipped        uint64  // gradients of rows that were left out here, see NonFinite and Eviction
 }
 
 // Server is a parameter server: it holds shards and applies the pushes to them. Its

@@ -105,6 +105,7 @@ func FuzzSession(f *testing.F) {
 		return append(b, make([]byte, bytes)...)
 	}
 	f.Add(false, cat(rows(wire.PushRows, 2, 1, 4, 32), rows(wire.PushRows, 2, 2, 4, 32), rows(wire.PullRows, 2, 3, 4, 16), rows(wire.PullRows, 2, 4, 3, 16)))
+	f.Add(false, cat(rows(wire.PushRows, 0, 1, 4, 32), rows(wire.PushRows, 0, 2, 0, 0), rows(wire.PullRows, 0, 3, 4, 16)))
 	follow[2] = 3
 	meta[2], meta[24] = 3, tableMetaBytes
 	contents := make([]byte, tableMetaBytes)

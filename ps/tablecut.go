@@ -21,7 +21,7 @@ func slotElems(rule table.Rule) (elems []int) {
 // countRows notes how many rows, and bytes of waiting ids, a block of the cut has.
 func (c *cut) countRows(b int) {
 	c.state.Rows = append(c.state.Rows, c.table.Len(b))
-	c.state.Waiting = append(c.state.Waiting, len(c.table.AppendWaiting(b, nil)))
+	c.state.Waiting = append(c.state.Waiting, c.table.WaitingBytes(b))
 }
 
 // copyRows returns the rows of a block as they are in the cut: of those that were pushed
@@ -56,7 +56,7 @@ func (r *replica) restoreRows(ctx context.Context, from *checkpoint.Checkpoint) 
 			columns.Sums = sums[:len(rows.Weights)]
 		}
 		err := r.table.Append(b, &columns)
-		if err == nil {
+		if err == nil && config.Admit.Touches > 1 { // this job may admit at once
 			err = r.table.SetWaiting(b, rows.Waiting)
 		}
 		if err != nil {

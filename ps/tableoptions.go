@@ -35,8 +35,11 @@ type Table struct {
 	ExpireClocks uint32
 	// MaxRows is how many rows the table has at most; each shard has its share of it by
 	// the hash values that it has, and with EvictOldest and EvictSmallest each block of a shard
-	// (BlockElems elements of the expected rows), which makes one row per block the least.
-	// Zero: no limit. A row takes about 16 bytes besides its values and slots.
+	// (BlockElems elements of the expected rows), which makes one row per shard or block the
+	// least. With FilterBytes and RefuseRows a push may go over it, by ids that raise each
+	// other's counters. Zero: no limit but that of a block, 8,388,608 rows and some 850 MiB,
+	// beyond which RefuseRows refuses: it is reached when far more rows come than
+	// Layer.Shape expects. A row takes about 16 bytes besides its values and slots.
 	MaxRows int64
 	// Evict is what happens to a push of an id without row when there are MaxRows.
 	Evict Eviction
@@ -56,7 +59,9 @@ const MaxAdmitAfter = 255
 // Eviction says which row makes room for another one.
 type Eviction uint8
 
-// What happens when a table is full.
+// What happens when a table is full. When no row can go, because all of a block have been
+// pushed to in the open clock (BSP) or in the same push, the gradients of others are left
+// out and counted in ServerLoad.RowsSkipped.
 const (
 	// RefuseRows fails pushes of ids without row with ErrTableFull; the frame that has such
 	// an id changes nothing.
@@ -127,13 +132,24 @@ func (t Table) validate(c Consistency) error {
 	return errors.Join(errs...)
 }
 
-// checkMaxRows says whether each block of a table may have a row.
-func (t Table) checkMaxRows(l shard.Layer) error {
-	blocks := (l.Elems() + BlockElems - 1) / BlockElems
-	if t.MaxRows > 0 && t.Evict != RefuseRows && t.MaxRows < blocks {
-		return fmt.Errorf("ps: table %q: MaxRows %d with eviction, at least %d for as many blocks of %d expected rows", l.Name, t.MaxRows, blocks, l.Rows())
+// checkShares says whether each shard of a table, and with eviction each block, may have a
+// row, and whether filters fit a checkpoint.
+func (t Table) checkShares(l shard.Layer, parts []shard.Shard) error {
+	blocks := int64(0)
+	for _, s := range parts {
+		blocks += (s.Range.Elems() + BlockElems - 1) / BlockElems
 	}
-	return nil
+	var errs []error
+	if t.MaxRows > 0 && t.Evict == RefuseRows && t.MaxRows < int64(len(parts)) {
+		errs = append(errs, fmt.Errorf("ps: table %q: MaxRows %d, at least %d for as many shards of %d expected rows", l.Name, t.MaxRows, len(parts), l.Rows()))
+	}
+	if t.MaxRows > 0 && t.Evict != RefuseRows && t.MaxRows < blocks {
+		errs = append(errs, fmt.Errorf("ps: table %q: MaxRows %d with eviction, at least %d for as many blocks of %d expected rows", l.Name, t.MaxRows, blocks, l.Rows()))
+	}
+	if t.FilterBytes/maxFilterBytes > blocks {
+		errs = append(errs, fmt.Errorf("ps: table %q: FilterBytes %d, at most %d for %d blocks of %d expected rows", l.Name, t.FilterBytes, maxFilterBytes*blocks, blocks, l.Rows()))
+	}
+	return errors.Join(errs...)
 }
 
 // checkRow says whether one row of a table, with all its state, fits a frame.

@@ -6,6 +6,7 @@ import (
 	"github.com/elasticps/elasticps/internal/kernel"
 	"github.com/elasticps/elasticps/internal/table"
 	"github.com/elasticps/elasticps/internal/wire"
+	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -22,12 +23,23 @@ func tableConfig(job Job, spec shard.Shard) table.Config {
 		ExpireAfter: t.expiry(), MaxRows: share(t.MaxRows, l, spec), Evict: t.Evict.policy(),
 	}
 	c.Admit.Touches, c.Admit.FilterBytes = t.AdmitAfter, share(t.FilterBytes, l, spec)
+	c.BlockRows = min(maxBlockBytes/rowBytes(c.Dim, c.Rule, false), table.MaxBlockRows)
 	return c
 }
 
-// share is the part of n that belongs to a shard of a table. The shares of all shards add
-// up to n.
+// Bounds of one block, which together fit a checkpoint: its rows, and its filter or as many
+// exact counters as it may have.
+const (
+	maxFilterBytes = 16 * table.MaxBlockRows
+	maxBlockBytes  = checkpoint.MaxRowsBytes - maxFilterBytes - 4
+)
+
+// share is the part of n that belongs to a shard of a table, at least 1 unless n is zero,
+// which has a meaning of its own. The shares of all shards add up to n, or to one for each.
 func share(n int64, l shard.Layer, spec shard.Shard) int64 {
+	if n == 0 {
+		return 0
+	}
 	before := func(element int64) int64 {
 		rows := float64(element / int64(l.RowElems()))
 		if element == l.Elems() {
@@ -35,7 +47,7 @@ func share(n int64, l shard.Layer, spec shard.Shard) int64 {
 		}
 		return int64(float64(n) * (rows / float64(l.Rows())))
 	}
-	return before(spec.Range.End) - before(spec.Range.Begin)
+	return max(before(spec.Range.End)-before(spec.Range.Begin), 1)
 }
 
 // checkRows says whether a request is of rows of this shard: n values for them.
@@ -49,7 +61,7 @@ func (r *replica) checkRows(h *wire.Header, ids []int64, n int) outcome {
 // fitsRows says whether a push of rows is one that the table takes.
 func (r *replica) fitsRows(h *wire.Header, ids []int64, values []float32) code {
 	switch {
-	case r.bsp && h.Clock < r.blocks[0].clock:
+	case r.bsp && h.Clock < r.openClock(0):
 		return codeStaleClock
 	case r.options.NonFinite == RejectNonFinite && !kernel.AllFinite(values):
 		return codeNotFinite
@@ -63,13 +75,13 @@ func (r *replica) fitsRows(h *wire.Header, ids []int64, values []float32) code {
 func (r *replica) applyRows(h *wire.Header, ids []int64, grads []float32) {
 	r.applied++
 	r.closeClock(0, h.Clock)
-	if r.options.NonFinite != RejectNonFinite && !kernel.AllFinite(grads) {
+	if n := r.options.NonFinite; n == ClipNonFinite || n == SkipNonFinite && !kernel.AllFinite(grads) {
 		ids, grads = r.finite(ids, grads)
 	}
 	if r.cut != nil {
 		r.table.Touched(ids, r.cut.before)
 	}
-	r.table.Push(ids, grads, h.Time)
+	r.skipped += uint64(r.table.Push(ids, grads, h.Time).Refused)
 	r.table.Changed(func(b int) { r.mark(b, h.Time) })
 }
 
@@ -85,11 +97,11 @@ func (r *replica) mark(b int, now uint32) {
 	r.blocks[b].steps = max(r.blocks[b].steps, uint64(now))
 }
 
-// finite returns gradients without those that are not finite, in memory of their own: rows
-// that have one are left out, or infinities are clipped and rows with a NaN left out.
+// finite returns gradients without those that are not finite, in memory that the next call
+// uses again: rows that have one are left out, or all are clipped and rows with a NaN left out.
 func (r *replica) finite(ids []int64, grads []float32) ([]int64, []float32) {
 	dim := r.layer.RowElems()
-	keptIDs, kept := make([]int64, 0, len(ids)), make([]float32, 0, len(grads))
+	keptIDs, kept := r.finiteIDs[:0], r.finiteGrads[:0]
 	for i, id := range ids {
 		row := grads[i*dim : (i+1)*dim]
 		if !kernel.AllFinite(row) && !r.clippable(row) {
@@ -104,6 +116,7 @@ func (r *replica) finite(ids []int64, grads []float32) ([]int64, []float32) {
 			kept = append(kept, x)
 		}
 	}
+	r.finiteIDs, r.finiteGrads = keptIDs, kept
 	return keptIDs, kept
 }
 

@@ -113,7 +113,7 @@ func (t *Table) AppendWaiting(block int, dst []byte) []byte {
 	if b.waiting == nil {
 		return dst
 	}
-	dst = slices.Grow(dst, b.waiting.n*waitingBytes)
+	dst = slices.Grow(dst, t.WaitingBytes(block))
 	for i := range b.waiting.n {
 		counter := b.waiting.row(b.waiting.place(i))
 		s := counter.state()
@@ -122,6 +122,18 @@ func (t *Table) AppendWaiting(block int, dst []byte) []byte {
 		dst = binary.LittleEndian.AppendUint32(dst, s.touched())
 	}
 	return dst
+}
+
+// WaitingBytes is how many bytes AppendWaiting appends.
+func (t *Table) WaitingBytes(block int) int {
+	b := &t.blocks[block]
+	switch {
+	case b.filter.counts != nil:
+		return 4 + len(b.filter.counts)
+	case b.waiting == nil:
+		return 0
+	}
+	return waitingBytes * b.waiting.n
 }
 
 // SetWaiting puts what AppendWaiting gave in the place of a block's counters. It returns an
@@ -152,7 +164,7 @@ func (t *Table) SetWaiting(block int, src []byte) error {
 		_, counted := waiting.find(id, hash)
 		_, has := b.find(id, hash)
 		switch {
-		case t.blockOf(hash) != block:
+		case t.BlockOf(id) != block:
 			return fmt.Errorf("table: block %d: counter of id %d, which is of another block", block, id)
 		case counted:
 			return fmt.Errorf("table: block %d: two counters of id %d", block, id)

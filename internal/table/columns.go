@@ -108,6 +108,7 @@ func (t *Table) Append(block int, c *Columns) error {
 			b.waiting.forget(id, hash)
 		}
 	}
+	t.largest = max(t.largest, b.n)
 	return nil
 }
 
@@ -159,7 +160,7 @@ func (t *Table) checkColumns(block int, c *Columns) error {
 		}
 	}
 	for i, id := range c.IDs {
-		if t.blockOf(shard.Hash(id)) != block {
+		if t.BlockOf(id) != block {
 			return fmt.Errorf("table: block %d: id %d is of another block", block, id)
 		}
 		s := state(c.State[i])

@@ -40,9 +40,12 @@ type Config struct {
 	// push until [Table.Expire] removes it. Zero is forever.
 	ExpireAfter uint32
 	// MaxRows is the largest number of rows of this shard, zero for any. Evict says what
-	// a push does which would go over it.
+	// is done about a push that would go over it.
 	MaxRows int64
 	Evict   Eviction
+	// BlockRows is the largest number of rows of a block that [Table.Refuses] lets pushes
+	// make, or that eviction leaves. Zero: MaxBlockRows, which is the most.
+	BlockRows int
 }
 
 // Rule is how an optimizer steps one row.
@@ -87,7 +90,9 @@ type Eviction uint8
 // Ways to keep to MaxRows. Refuse is the zero value; the others keep each block to its share
 // of MaxRows, at least one row, and remove a sixteenth of its rows at a time.
 const (
-	// Refuse makes no row.
+	// Refuse evicts nothing: [Table.Refuses] says of a push that it would go over MaxRows. Whoever
+	// pushes has asked it; Push itself makes the rows, so that a copy which has some of the
+	// blocks only, yet, makes the same.
 	Refuse Eviction = iota
 	// LeastRecentlyUsed removes the rows whose last push is the longest ago.
 	LeastRecentlyUsed
@@ -138,8 +143,8 @@ func (c Config) Validate() error {
 	if c.Admit.FilterBytes > 0 && c.Admit.Touches > maxFilterTouches {
 		fault("admission after %d touches, a filter counts to %d", c.Admit.Touches, maxFilterTouches)
 	}
-	if c.MaxRows < 0 {
-		fault("MaxRows %d, must be at least 0", c.MaxRows)
+	if c.MaxRows < 0 || c.BlockRows < 0 || c.BlockRows > MaxBlockRows {
+		fault("MaxRows %d and BlockRows %d, must be at least 0, the second at most %d", c.MaxRows, c.BlockRows, MaxBlockRows)
 	}
 	if c.Evict > LowestNorm {
 		fault("eviction %d is unknown, last known %d", uint8(c.Evict), uint8(LowestNorm))

@@ -29,7 +29,7 @@ func (t *Table) pushMissing(ids []int64, grads []float32, now uint32, result *Re
 		b := &t.blocks[block]
 		p, ok := b.find(ids[i], hash) // an id may be there twice
 		if !ok {
-			if !t.fits(block) {
+			if b.n >= t.share(block) {
 				result.Refused++
 				continue
 			}
@@ -44,6 +44,7 @@ func (t *Table) pushMissing(ids []int64, grads []float32, now uint32, result *Re
 func (t *Table) create(b *block, id int64, hash uint64) place {
 	p := b.add(id, hash)
 	t.rows++
+	t.largest = max(t.largest, b.n)
 	values := b.row(p)[b.values:]
 	t.initial.fill(values[:t.dim], id)
 	values = values[t.dim:]

@@ -40,7 +40,8 @@
 //
 // # Limits, errors
 //
-// A block has at most [MaxBlockRows] rows; more are refused as beyond MaxRows. Pauses are
+// A block has at most [MaxBlockRows] rows, or Config.BlockRows; [Table.Refuses] says of a push
+// that it would go beyond. Pauses are
 // bounded: nothing that grows is copied whole. Exceptions are ids whose hashes were made to be
 // alike, which make one segment of the index slow, and the sums of one clock. What comes from
 // outside, in Append and SetWaiting, is checked and gets an error; ids of another shard and

@@ -17,33 +17,25 @@ const (
 	evictShare = 16
 )
 
-// full reports whether n more rows would go over the limit of the shard.
-func (t *Table) full(n int) bool { return t.maxRows > 0 && t.rows+int64(n) > t.maxRows }
+// full reports whether n more rows would go over the limit of the shard, or over that of a
+// block, if they are all of the largest one.
+func (t *Table) full(n int) bool {
+	return t.maxRows > 0 && t.rows+int64(n) > t.maxRows || t.largest+n > t.blockRows
+}
 
 // share is how many rows a block may have when rows are evicted, at least one: the limit
 // of the shard in proportion. It depends on nothing but the block, so that a copy which
 // has some blocks only, yet, evicts the same rows from them.
 func (t *Table) share(block int) int {
+	if t.maxRows == 0 || t.evict == Refuse {
+		return MaxBlockRows // Refuses has looked at the others
+	}
 	before := func(block int) uint64 {
 		hi, lo := bits.Mul64(uint64(t.maxRows), uint64(min(int64(block)*BlockElems, t.elems)))
 		n, _ := bits.Div64(hi, lo, uint64(t.elems))
 		return n
 	}
-	return int(max(before(block+1)-before(block), 1))
-}
-
-// fits reports whether a block may have a row more.
-func (t *Table) fits(block int) bool {
-	b := &t.blocks[block]
-	switch {
-	case b.n >= MaxBlockRows:
-		return false
-	case t.maxRows == 0:
-		return true
-	case t.evict == Refuse:
-		return !t.full(1)
-	}
-	return b.n < t.share(block)
+	return min(int(max(before(block+1)-before(block), 1)), t.blockRows)
 }
 
 // makeRoom evicts rows from blocks that are about to get rows for the ids at the given
@@ -105,11 +97,12 @@ func (t *Table) worth(b *block, r row) uint32 {
 	return math.Float32bits(kernel.Dot(w, w)) &^ (1 << 31) // order like the numbers, NaN above all
 }
 
-// Refuses reports whether the policy is Refuse and a push of ids would need more than
-// MaxRows. An id that is there twice and has no row counts twice; of a filter it does not
-// foresee that ids of the same push raise each other's counters. It changes nothing.
+// Refuses reports whether a push of ids would need more rows than MaxRows or BlockRows
+// allow, and may not evict any. An id that is there twice and has no row counts twice; of a
+// filter it does not foresee that ids of the same push raise each other's counters. It
+// changes nothing.
 func (t *Table) Refuses(ids []int64) bool {
-	if t.evict != Refuse || !t.full(len(ids)) {
+	if t.maxRows > 0 && t.evict != Refuse || !t.full(len(ids)) {
 		return false
 	}
 	var at [group]found
@@ -122,9 +115,12 @@ func (t *Table) Refuses(ids []int64) bool {
 			b := &t.blocks[f.block]
 			if b.confirm(f, id) == nil && t.admits(b, id, f.hash) {
 				needed++
+				if b.n+needed > t.blockRows {
+					return true
+				}
 			}
 		}
 		ids = ids[n:]
 	}
-	return needed > 0 && t.full(needed)
+	return t.maxRows > 0 && needed > 0 && t.rows+int64(needed) > t.maxRows
 }

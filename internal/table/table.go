@@ -25,6 +25,8 @@ type Table struct {
 	filter   int    // bytes of a block's filter, 0 for exact counters
 	blocks   []block
 	rows     int64
+	// blockRows is how many rows a block may have, largest how many one has had.
+	blockRows, largest int
 
 	views   [][]float32 // scratch: the slots of the row that is stepped
 	missing []int32     // scratch: positions of ids without row in a push
@@ -52,6 +54,9 @@ func New(c Config) *Table {
 		touches: max(c.Admit.Touches, 1), expire: c.ExpireAfter,
 		maxRows: c.MaxRows, evict: c.Evict, rule: c.Rule, initial: newInitial(c),
 		views: make([][]float32, len(c.Rule.Slots)),
+	}
+	if t.blockRows = c.BlockRows; t.blockRows == 0 {
+		t.blockRows = MaxBlockRows
 	}
 	values := c.Dim
 	for _, s := range c.Rule.Slots {
@@ -102,22 +107,25 @@ func (t *Table) Bytes() int64 {
 // BlockOf is the block that the row of an id is in, whether or not there is one; -1 if the
 // id belongs to another shard.
 func (t *Table) BlockOf(id int64) int {
-	b := t.blockOf(shard.Hash(id))
-	if uint64(b) >= uint64(len(t.blocks)) {
+	element := t.element(shard.Hash(id))
+	if uint64(element) >= uint64(t.elems) {
 		return -1
 	}
-	return b
+	return int(element >> 16)
 }
 
-func (t *Table) blockOf(hash uint64) int {
+func (t *Table) blockOf(hash uint64) int { return int(t.element(hash) >> 16) }
+
+// element is where the bucket of a hash begins, counted from the begin of the shard.
+func (t *Table) element(hash uint64) int64 {
 	bucket, _ := bits.Mul64(hash, uint64(t.total))
-	return int((int64(bucket)*int64(t.dim) - t.begin) >> 16)
+	return int64(bucket)*int64(t.dim) - t.begin
 }
 
 // Holds reports whether all ids belong to this shard. All methods that take ids need that.
 func (t *Table) Holds(ids []int64) bool {
 	for _, id := range ids {
-		if uint64(t.blockOf(shard.Hash(id))) >= uint64(len(t.blocks)) {
+		if uint64(t.element(shard.Hash(id))) >= uint64(t.elems) {
 			return false
 		}
 	}
