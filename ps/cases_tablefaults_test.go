@@ -118,6 +118,30 @@ func TestClocksGoOnAfterRestore(t *testing.T) {
 	eventually(t, "row 7 has expired", func() bool { return d.rows() == 1 })
 }
 
+// The same when a coordinator takes over while no worker is there that knows the clock.
+func TestClocksGoOnWithAnotherCoordinator(t *testing.T) {
+	settled(t)
+	job := sgdJob(zeroTable("t", 500, 1))
+	job.Tables = map[string]ps.Table{"t": {ExpireClocks: 5}}
+	c := newCluster(t, job)
+	c.server("s1")
+	c.placed()
+	w := c.worker("w")
+	for range 100 {
+		require.NoError(t, w.Tick(c.ctx))
+	}
+	require.NoError(t, w.PushRows(c.ctx, "t", []int64{7}, []float32{-1}))
+	require.NoError(t, w.Leave(c.ctx))
+	c.startAgain()
+	eventually(t, "the server is back", func() bool { return c.isUp("s1") })
+	x := c.worker("x")
+	for range 5 {
+		require.NoError(t, x.Tick(c.ctx))
+	}
+	require.NoError(t, x.PushRows(c.ctx, "t", []int64{8}, []float32{-1}))
+	eventually(t, "row 7 has expired", func() bool { return c.rows() == 1 })
+}
+
 // A checkpoint of a table that counts ids in another way is refused, one of a table that
 // counted them where the job does not any more is taken.
 func TestRestoreOtherAdmission(t *testing.T) {

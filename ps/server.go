@@ -220,6 +220,9 @@ func (s *Server) register(ctx context.Context) (actor.Ref, error) {
 			held.add(r.spec.ID, r.copy)
 			for _, b := range r.blocks {
 				clock = max(clock, b.clock)
+				if r.options.ExpireClocks > 0 {
+					clock = max(clock, uint32(b.steps))
+				}
 			}
 		}
 		r.mu.Unlock()
