@@ -124,8 +124,9 @@
 // above about 350 ms leaves none, and the shard stands still. With more
 // than one follower, those that were not promoted are filled anew after a failover. One call has
 // at most [MaxCallRows] ids. A block of a table is streamed, saved and copied whole: with far more
-// rows than Layer.Shape[0] says blocks, what is held for them, and the time that pushes wait while one is sent, grow in proportion. A worker
-// has at most 64 ranges of a dataset that are not finished, all together 32,768.
+// rows than Layer.Shape[0] says blocks, what is held for them, and how long pushes wait while
+// one is sent, grow in proportion. A worker has at most 64 ranges of a dataset that are not
+// finished, all together 32,768.
 //
 // # References
 //
