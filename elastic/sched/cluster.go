@@ -23,7 +23,7 @@ type Config struct {
 	// Seed is that of Random (0).
 	Seed uint64
 	// PickDevices, if not nil, chooses k whole devices among those free on a node of
-	// that name, with more than k free; without it the first ones are taken. It may not
+	// that name, with more than k free (see ByTopology); without it the first ones are taken. It may not
 	// depend on anything else.
 	PickDevices func(node string, free DeviceSet, k int) DeviceSet
 }
