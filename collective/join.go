@@ -1,0 +1,107 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Join takes this rank into a group. It blocks until all its ranks are there and
+// connected, at most until ctx ends: then the error is a *MissingError that names who did
+// not come. Errors that wrap ErrArgument list every fault of the Config; those that wrap
+// ErrConflict say that name or rank are taken.
+func Join(ctx context.Context, cfg Config) (*Group, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	o, err := openOrigin(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	g, err := o.meet(ctx, proposal{Group: cfg.Group, Self: o.self, Add: cfg.Size})
+	if err != nil {
+		o.close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// Shrink makes a group of the ranks that are left, without those that are known to be lost
+// and those named by their places in dead; all of those that are left call it. They keep
+// their order. It blocks until all are there, at most until ctx ends. On success this
+// group is closed. After an error it may be called again, with those that did not come.
+func (g *Group) Shrink(ctx context.Context, dead ...int) (*Group, error) {
+	return g.succeed(ctx, dead, 0)
+}
+
+// Grow makes a group with as many newcomers as add says, who call Join with Size 0, behind
+// the ranks of this one, all of which call it. As to blocking, errors and lost ranks it is
+// like Shrink: the next group has those that are left, and the newcomers.
+func (g *Group) Grow(ctx context.Context, add int) (*Group, error) {
+	if add < 1 {
+		return nil, argument("Grow by %d, must be at least 1", add)
+	}
+	return g.succeed(ctx, nil, add)
+}
+
+// succeed makes the group that follows this one.
+func (g *Group) succeed(ctx context.Context, dead []int, add int) (*Group, error) {
+	p := proposal{Group: g.cfg.Group, Self: g.origin.self, Add: add}
+	for _, rank := range append(g.Lost(), dead...) {
+		if rank < 0 || rank >= g.Size() || rank == g.rank {
+			return nil, argument("rank %d among the dead, must be 0 to %d and not rank %d itself", rank, g.Size()-1, g.rank)
+		}
+		if name := g.roster.Members[rank].Name; !slices.Contains(p.Dead, name) {
+			p.Dead = append(p.Dead, name)
+		}
+	}
+	g.mu.Lock()
+	if g.replaced || g.err == ErrClosed {
+		g.mu.Unlock()
+		return nil, fmt.Errorf("%w: rank %d cannot make another group of it", ErrClosed, g.rank)
+	}
+	g.replaced = true // no other call may
+	g.mu.Unlock()
+	g.origin.mu.Lock()
+	p.Last = g.origin.latest
+	g.origin.mu.Unlock()
+	next, err := g.origin.meet(ctx, p)
+	if err != nil {
+		g.mu.Lock()
+		g.replaced = false
+		g.mu.Unlock()
+		return nil, err
+	}
+	_ = g.Close() // it has none to return
+	return next, nil
+}
+
+// meet agrees with the others on the next group and connects it.
+func (o *origin) meet(ctx context.Context, p proposal) (*Group, error) {
+	var at rendezvous
+	switch {
+	case o.cfg.Local != nil:
+		at = o.cfg.Local
+	case o.cfg.Store != nil:
+		at = storeRendezvous{o.cfg.Store}
+	default:
+		at = hosting{o}
+	}
+	r, err := at.meet(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	o.begin(r)
+	peers, err := o.connect(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	g := newGroup(o.cfg, r, o, peers)
+	if err := g.settle(ctx); err != nil {
+		g.replaced = true // the origin may have another chance
+		_ = g.Close()
+		return nil, err
+	}
+	return g, nil
+}
