@@ -31,15 +31,15 @@ func (g *Group) settle(ctx context.Context) error {
 	if len(local) > 1 {
 		g.model.Far = 4 // what was measured is the slowest link; those within a node are not measured
 	}
-	if g.Size() == 1 || g.cfg.NoCalibration {
-		return g.Barrier(ctx)
-	}
 	forced := g.cfg.Algorithms
-	defer func() { g.cfg.Algorithms = forced }()
-	if err := g.calibrate(ctx); err != nil {
-		return err
+	err := g.Barrier(ctx)
+	if err == nil && g.Size() > 1 && !g.cfg.NoCalibration {
+		err = g.calibrate(ctx)
 	}
-	return nil
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cfg.Algorithms, g.base, g.completed = forced, g.seq, 0
+	return err
 }
 
 // calibrate fills the model. Nobody else uses the group yet.

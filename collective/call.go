@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -120,7 +121,7 @@ func (g *Group) enter(ctx context.Context, c Call) (*operation, error) {
 	}
 	if err != nil {
 		g.mu.Unlock()
-		return nil, &OpError{Call: call, Rank: g.rank, Epoch: g.roster.Epoch, Seq: g.seq + 1, Waiting: -1, Err: err}
+		return nil, &OpError{Call: call, Rank: g.rank, Epoch: g.roster.Epoch, Seq: g.seq + 1 - g.base, Waiting: -1, Err: err}
 	}
 	g.seq++
 	o.seq, o.before = g.seq, g.tail
@@ -130,7 +131,7 @@ func (g *Group) enter(ctx context.Context, c Call) (*operation, error) {
 	var differs error
 	for _, p := range g.peers {
 		if p != nil && p.announced.seq == o.seq && p.announced.call != call {
-			differs = &MismatchError{Seq: o.seq, Rank: g.rank, Peer: p.rank, Mine: call, Theirs: p.announced.call}
+			differs = &MismatchError{Seq: o.seq - g.base, Rank: g.rank, Peer: p.rank, Mine: call, Theirs: p.announced.call}
 		}
 	}
 	g.mu.Unlock()
@@ -167,24 +168,14 @@ func (g *Group) begin(o *operation) {
 // end ends an operation. Its error is that with which the group failed first.
 func (g *Group) end(o *operation, err error) {
 	if err != nil {
-		from := int(o.waiting.Load())
-		switch err.(type) {
-		case *MismatchError, *RankError:
-		default:
-			if from >= 0 && g.Err() == nil {
-				err = g.rankError([]int{from}, err.Error())
-			}
+		var lane *laneError
+		if errors.As(err, &lane) {
+			g.judge(lane)
+		} else {
+			g.failWith(err)
 		}
-		if g.Err() == nil {
-			for _, rank := range Lost(err) {
-				g.mu.Lock()
-				g.lost[rank] = true
-				g.mu.Unlock()
-			}
-		}
-		g.fail(err, true)
 		o.err = &OpError{
-			Call: o.call, Rank: g.rank, Epoch: g.roster.Epoch, Seq: o.seq, Waiting: from,
+			Call: o.call, Rank: g.rank, Epoch: g.roster.Epoch, Seq: g.number(o), Waiting: int(o.waiting.Load()),
 			Bytes: o.bytes.Load(), Elapsed: time.Since(o.began), Err: g.Err(),
 		}
 	}
@@ -200,6 +191,49 @@ func (g *Group) end(o *operation, err error) {
 	o.dst, o.src = Buffer{}, Buffer{}
 	close(o.done)
 }
+
+// number is that of a call, as the user counts: without those that the group has made for
+// itself.
+func (g *Group) number(o *operation) uint64 {
+	if o.call.Collective == pointToPoint {
+		return o.seq
+	}
+	return o.seq - g.base
+}
+
+// failWith fails the group, and notes whom the error declares lost.
+func (g *Group) failWith(err error) {
+	g.mu.Lock()
+	if g.err == nil {
+		for _, rank := range Lost(err) {
+			g.lost[rank] = true
+		}
+	}
+	g.mu.Unlock()
+	g.fail(err, true)
+}
+
+// judge fails the group because a connection has failed. What that means is known where the
+// peer says more: if it has failed itself, for what reason, or if it is dead. Both are
+// about to arrive.
+func (g *Group) judge(e *laneError) {
+	p := g.peers[e.rank]
+	wait := time.NewTimer(judgement)
+	defer wait.Stop()
+	select {
+	case <-g.whole:
+	case <-p.silent:
+	case <-wait.C:
+	}
+	reason := e.Error()
+	if p.left.Load() {
+		reason = "it has left"
+	}
+	g.failWith(g.rankError([]int{e.rank}, reason))
+}
+
+// judgement is how long a failed connection waits for an explanation.
+const judgement = 500 * time.Millisecond
 
 // perform moves the data of a call.
 func (g *Group) perform(o *operation) error {

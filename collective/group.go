@@ -49,7 +49,9 @@ type Group struct {
 	active    []*operation // that have not ended, in order; point-to-point ones too
 	history   [historyLen]Fingerprint
 	completed uint64
-	replaced  bool // another group has taken over the origin
+	base      uint64 // calls that the group made for itself when it began
+	closed    bool   // by Close
+	replaced  bool   // another group has taken over the origin
 	closing   sync.Once
 
 	runner runner // of the call that is being carried out
@@ -65,8 +67,9 @@ type peer struct {
 	taking  chan struct{} // and by a Recv from it
 	sends   uint64        // of those who hold them
 	takes   uint64
-	heard   atomic.Int64 // since the group began, in nanoseconds
-	left    atomic.Bool  // it has said that it leaves, or failed
+	heard   atomic.Int64  // since the group began, in nanoseconds
+	left    atomic.Bool   // it has said that it leaves, or failed
+	silent  chan struct{} // closed when it will say nothing more
 
 	announced header // the call that it waits in, of which this rank knows nothing yet
 }
@@ -81,6 +84,7 @@ func newGroup(cfg Config, r roster, o *origin, peers []*peer) *Group {
 	for _, p := range peers {
 		if p != nil {
 			p.sending, p.taking = make(chan struct{}, 1), make(chan struct{}, 1)
+			p.silent = make(chan struct{})
 			g.running.Go(func() { g.listen(p) })
 		}
 	}
@@ -152,6 +156,9 @@ func (e *abortError) Unwrap() error { return ErrAborted }
 // called twice, and comes after Abort and after a failure as well.
 func (g *Group) Close() error {
 	g.closing.Do(func() {
+		g.mu.Lock()
+		g.closed = true
+		g.mu.Unlock()
 		g.fail(ErrClosed, false)
 		for _, p := range g.peers {
 			if p != nil {
@@ -264,6 +271,7 @@ func (g *Group) decodeCause(raw []byte) error {
 
 // listen takes control frames of a peer until its connection ends.
 func (g *Group) listen(p *peer) {
+	defer close(p.silent)
 	for {
 		err := g.listenOnce(p)
 		if err == nil {
@@ -333,7 +341,7 @@ func (g *Group) announcement(p *peer, h header) {
 	known := g.seq-h.seq < historyLen
 	g.mu.Unlock()
 	if known && mine != h.call {
-		g.fail(&MismatchError{Seq: h.seq, Rank: g.rank, Peer: p.rank, Mine: mine, Theirs: h.call}, true)
+		g.fail(&MismatchError{Seq: h.seq - g.base, Rank: g.rank, Peer: p.rank, Mine: mine, Theirs: h.call}, true)
 	}
 }
 

@@ -160,3 +160,16 @@ func TestSmallestUse(t *testing.T) {
 		})
 	}
 }
+
+// freeAddresses returns addresses at which nobody listens, for now.
+func freeAddresses(tb testing.TB, n int) []string {
+	tb.Helper()
+	var addresses []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(tb, err)
+		defer l.Close()
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses
+}

@@ -57,7 +57,7 @@ func (g *Group) succeed(ctx context.Context, dead []int, add int) (*Group, error
 		}
 	}
 	g.mu.Lock()
-	if g.replaced || g.err == ErrClosed {
+	if g.replaced || g.closed {
 		g.mu.Unlock()
 		return nil, fmt.Errorf("%w: rank %d cannot make another group of it", ErrClosed, g.rank)
 	}

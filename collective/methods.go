@@ -64,8 +64,7 @@ func (g *Group) Send(ctx context.Context, src Buffer, to int) error {
 	defer func() { <-p.sending }()
 	p.sends++
 	o.seq = p.sends
-	err = g.sendDirect(o, p)
-	g.end(o, err)
+	g.end(o, with(to, g.sendDirect(o, p)))
 	return o.err
 }
 
@@ -103,8 +102,7 @@ func (g *Group) Recv(ctx context.Context, dst Buffer, from int) error {
 	defer func() { <-p.taking }()
 	p.takes++
 	o.seq = p.takes
-	err = g.recvDirect(o, p)
-	g.end(o, err)
+	g.end(o, g.recvDirect(o, p))
 	return o.err
 }
 
@@ -117,14 +115,14 @@ func (g *Group) recvDirect(o *operation, p *peer) error {
 		want.length = uint32(len(dst))
 		var h header
 		if err := p.direct.next(&h); err != nil {
-			return err
+			return with(p.rank, err)
 		}
 		if h != want {
 			p.direct.release()
 			return g.mismatch(p.rank, &want, &h)
 		}
 		if err := p.direct.read(dst); err != nil {
-			return err
+			return with(p.rank, err)
 		}
 		o.bytes.Add(int64(len(dst)))
 		want.part++

@@ -40,7 +40,25 @@ func (p place) at(r schedule.Range, size int) []byte {
 // pending is a send whose memory must not change yet.
 type pending struct {
 	ticket
-	r schedule.Range
+	to int
+	r  schedule.Range
+}
+
+// laneError is the error of the connection to a rank.
+type laneError struct {
+	rank int
+	err  error
+}
+
+func (e *laneError) Error() string { return e.err.Error() }
+func (e *laneError) Unwrap() error { return e.err }
+
+// with says which rank the error of a lane is about.
+func with(rank int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &laneError{rank, err}
 }
 
 func (r *runner) init(g *Group) {
@@ -76,7 +94,7 @@ func (r *runner) run(o *operation, plan schedule.Plan, buffer, input place) erro
 	}
 	for _, p := range r.pending {
 		if e := p.wait(); err == nil {
-			err = e
+			err = with(p.to, e)
 		}
 	}
 	clear(r.pending)
@@ -130,9 +148,9 @@ func (r *runner) send(s *schedule.Step, keep schedule.Range) error {
 		if !written {
 			x = schedule.Range{}
 		}
-		r.pending = append(r.pending, pending{t, x})
+		r.pending = append(r.pending, pending{t, s.To, x})
 	}
-	return err
+	return with(s.To, err)
 }
 
 // receive takes the frame of a step.
@@ -141,7 +159,7 @@ func (r *runner) receive(s *schedule.Step) error {
 	lane := r.group.peers[s.From].data
 	var h header
 	if err := lane.next(&h); err != nil {
-		return err
+		return with(s.From, err)
 	}
 	want := r.want
 	want.part, want.length = r.received[s.From], uint32(s.Recv.Len()*r.size)
@@ -157,11 +175,13 @@ func (r *runner) receive(s *schedule.Step) error {
 			lane.release()
 			return err
 		}
-		return lane.read(r.buffer.at(s.Recv, r.size))
+		return with(s.From, lane.read(r.buffer.at(s.Recv, r.size)))
 	}
 	payload, err := lane.view(int(h.length))
 	if err == nil {
 		err = r.arrive(s, payload)
+	} else {
+		err = with(s.From, err)
 	}
 	lane.release()
 	return err
@@ -219,7 +239,7 @@ func (r *runner) clear(x schedule.Range) error {
 	for _, p := range r.pending {
 		if p.r.Overlaps(x) {
 			if err := p.wait(); err != nil {
-				return err
+				return with(p.to, err)
 			}
 		}
 	}
@@ -237,5 +257,5 @@ func (g *Group) mismatch(from int, want, got *header) error {
 			Reason: "it sent a frame that does not belong here: it does not keep to the protocol",
 		}
 	}
-	return &MismatchError{Seq: want.seq, Rank: g.rank, Peer: from, Mine: want.call, Theirs: got.call}
+	return &MismatchError{Seq: want.seq - g.base, Rank: g.rank, Peer: from, Mine: want.call, Theirs: got.call}
 }
