@@ -41,21 +41,30 @@ const soon = time.Second
 // Case 1: ranks that differ in count, type, operation, root or kind of call have an error
 // on all of them at once, which names both calls.
 func TestCase1MismatchIsAnErrorEverywhere(t *testing.T) {
-	buffer := func(n int) collective.Buffer { return collective.Of(make([]float32, n)) }
-	in := func(c collective.Collective, n, root int) collective.Call {
-		b := buffer(n)
-		return collective.Call{Collective: c, Dst: b, Src: b, Op: collective.Sum, Root: root}
+	type variant struct {
+		collective collective.Collective
+		count      int
+		op         collective.Op
+		root       int
+		wide       bool // float64
 	}
-	wide := collective.Of(make([]float64, 100))
-	for name, differs := range map[string][2]collective.Call{
-		"count":             {in(collective.AllReduce, 100, 0), in(collective.AllReduce, 101, 0)},
-		"size and so order": {in(collective.AllReduce, 100, 0), in(collective.AllReduce, 1<<20, 0)},
-		"count zero":        {in(collective.AllReduce, 100, 0), in(collective.AllReduce, 0, 0)},
-		"type":              {in(collective.AllReduce, 100, 0), {Collective: collective.AllReduce, Dst: wide, Src: wide, Op: collective.Sum}},
-		"operation":         {in(collective.AllReduce, 100, 0), {Collective: collective.AllReduce, Dst: buffer(100), Src: buffer(100), Op: collective.Max}},
-		"kind":              {in(collective.AllReduce, 100, 0), in(collective.Reduce, 100, 0)},
-		"everybody waits":   {in(collective.Broadcast, 100, 1), in(collective.Broadcast, 100, 0)},
-		"barrier":           {in(collective.AllReduce, 100, 0), in(collective.Barrier, 1, 0)},
+	plain := variant{collective.AllReduce, 100, collective.Sum, 0, false}
+	call := func(v variant) collective.Call {
+		b := collective.Of(make([]float32, v.count))
+		if v.wide {
+			b = collective.Of(make([]float64, v.count))
+		}
+		return collective.Call{Collective: v.collective, Dst: b, Src: b, Op: v.op, Root: v.root}
+	}
+	for name, differs := range map[string][2]variant{
+		"count":              {plain, {collective.AllReduce, 101, collective.Sum, 0, false}},
+		"size and algorithm": {plain, {collective.AllReduce, 1 << 20, collective.Sum, 0, false}},
+		"count zero":         {plain, {collective.AllReduce, 0, collective.Sum, 0, false}},
+		"type":               {plain, {collective.AllReduce, 100, collective.Sum, 0, true}},
+		"operation":          {plain, {collective.AllReduce, 100, collective.Max, 0, false}},
+		"kind":               {plain, {collective.Reduce, 100, collective.Sum, 0, false}},
+		"everybody waits":    {{collective.Broadcast, 100, 0, 1, false}, {collective.Broadcast, 100, 0, 0, false}},
+		"barrier":            {plain, {collective.Barrier, 1, collective.Sum, 0, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			leakless(t)
@@ -63,7 +72,7 @@ func TestCase1MismatchIsAnErrorEverywhere(t *testing.T) {
 			begin := time.Now()
 			errs := errorsOf(3, func(rank int) error {
 				ctx := background(t)
-				h, err := groups[rank].Start(ctx, differs[rank%2])
+				h, err := groups[rank].Start(ctx, call(differs[rank%2]))
 				if err == nil {
 					err = h.Wait(ctx)
 				}

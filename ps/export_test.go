@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/internal/stream"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -18,7 +19,7 @@ import (
 func (s *Server) Token() []byte { return s.token }
 
 // Proof is the handshake's proof, for the same tests.
-func Proof(token []byte, side string, a, b []byte) []byte { return proof(token, side, a, b) }
+func Proof(token []byte, side string, a, b []byte) []byte { return stream.Proof(token, side, a, b) }
 
 // WindowBytes is the size of all push windows that the server keeps, encoded.
 func (s *Server) WindowBytes() int {
