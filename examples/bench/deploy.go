@@ -33,6 +33,7 @@ type bench struct {
 	options
 	out     *report
 	servers *elastic.Processes
+	stderr  io.Writer
 	secret  string
 	address atomic.Pointer[string] // of the present coordinator's node, for new servers
 	started int                    // servers so far
@@ -40,7 +41,7 @@ type bench struct {
 }
 
 func newBench(o options, out *report, stderr io.Writer) (*bench, error) {
-	b := &bench{options: o, out: out, secret: rand.Text()}
+	b := &bench{options: o, out: out, stderr: stderr, secret: rand.Text()}
 	var err error
 	b.servers, err = newServers(b.secret, func() string { return *b.address.Load() }, stderr)
 	return b, err
