@@ -262,7 +262,6 @@ func (g *Group) perform(o *operation) error {
 			return err
 		}
 		copy(dst, work[own*size:])
-		g.average(o, dst)
 		return nil
 	case Reduce:
 		if g.rank != o.call.Root {
@@ -272,18 +271,7 @@ func (g *Group) perform(o *operation) error {
 	if !plan.Fresh {
 		copy(dst, src)
 	}
-	err = r.run(o, plan, place{dst, 0}, place{src, 0})
-	if err == nil {
-		g.average(o, dst)
-	}
-	return err
-}
-
-// average divides where the steps have not done it.
-func (g *Group) average(o *operation, dst []byte) {
-	if o.call.Op == Average && !o.call.Algorithm.Folds() {
-		divide(o.call.Type, dst, g.Size())
-	}
+	return r.run(o, plan, place{dst, 0}, place{src, 0})
 }
 
 // maxPlans bounds the plans that a group remembers.

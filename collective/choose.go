@@ -114,7 +114,7 @@ func (m *model) far() float64 { return max(m.Far, 1) }
 // Bounds of the segments that are chosen, in bytes: one is received and combined while
 // the next is under way, and each costs a message.
 const (
-	minSegment = 64 << 10
+	minSegment = 256 << 10
 	maxSegment = 512 << 10
 )
 

@@ -78,7 +78,10 @@ func (o *origin) introduce(conn *stream.Conn, h hello) (a answer, err error) {
 		return a, err
 	}
 	_ = conn.NetConn().SetReadDeadline(time.Time{})
-	if a.Error != "" {
+	switch {
+	case a.Conflict:
+		return a, fmt.Errorf("%w: %s", ErrConflict, a.Error)
+	case a.Error != "":
 		return a, fmt.Errorf("%w: %s", ErrRefused, a.Error)
 	}
 	return a, nil

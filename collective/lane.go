@@ -76,11 +76,36 @@ type packet struct {
 	copied  bool // the payload is nobody else's
 }
 
+// packets is a queue whose memory is used again.
+type packets struct {
+	list  []packet
+	first int // of those that are left
+}
+
+func (q *packets) add(p packet) { q.list = append(q.list, p) }
+func (q *packets) left() int    { return len(q.list) - q.first }
+
+// take removes the first one.
+func (q *packets) take() packet {
+	p := q.list[q.first]
+	q.list[q.first] = packet{}
+	if q.first++; q.first == len(q.list) {
+		q.list, q.first = q.list[:0], 0
+	}
+	return p
+}
+
+// drop removes those that no use can be made of: their payload is their sender's again.
+func (q *packets) drop() {
+	q.list = slices.DeleteFunc(q.list[q.first:], func(p packet) bool { return !p.copied })
+	q.first = 0
+}
+
 // memory is one direction of a lane within a process: the receiver uses the sender's
 // slices where they are.
 type memory struct {
 	tally
-	queue []packet
+	queue packets
 }
 
 func newMemory() *memory {
@@ -95,7 +120,7 @@ func (m *memory) end(err error) {
 	if m.err == nil {
 		m.err = err
 	}
-	m.queue = slices.DeleteFunc(m.queue, func(p packet) bool { return !p.copied })
+	m.queue.drop()
 	m.cond.Broadcast()
 }
 
@@ -122,7 +147,7 @@ func (l *memoryLane) send(h *header, payload []byte, copied bool) (ticket, error
 		return ticket{}, m.err
 	}
 	m.sent++
-	m.queue = append(m.queue, packet{*h, payload, copied})
+	m.queue.add(packet{*h, payload, copied})
 	m.cond.Broadcast()
 	if copied {
 		return ticket{}, nil
@@ -134,17 +159,13 @@ func (l *memoryLane) next(h *header) error {
 	m := l.in
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for len(m.queue) == 0 {
+	for m.queue.left() == 0 {
 		if m.err != nil {
 			return m.err
 		}
 		m.cond.Wait()
 	}
-	l.now = m.queue[0]
-	m.queue[0] = packet{}
-	if m.queue = m.queue[1:]; len(m.queue) == 0 {
-		m.queue = nil
-	}
+	l.now = m.queue.take()
 	m.busy = true
 	*h = l.now.header
 	return nil
@@ -181,7 +202,7 @@ const inlineBytes = 8 << 10
 type socket struct {
 	tally
 	conn    *stream.Conn
-	queue   []packet
+	queue   packets
 	writing bool // a goroutine writes what is queued
 }
 
@@ -219,7 +240,7 @@ func (l *socketLane) send(h *header, payload []byte, copied bool) (ticket, error
 		payload = bytes.Clone(payload)
 	}
 	s.sent++
-	s.queue = append(s.queue, packet{*h, payload, copied})
+	s.queue.add(packet{*h, payload, copied})
 	if !s.writing {
 		s.writing = true
 		go s.write()
@@ -232,10 +253,8 @@ func (s *socket) write() {
 	var raw [headerBytes]byte
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.queue) > 0 && s.err == nil {
-		p := s.queue[0]
-		s.queue[0] = packet{}
-		s.queue = s.queue[1:]
+	for s.queue.left() > 0 && s.err == nil {
+		p := s.queue.take()
 		s.busy = true
 		s.mu.Unlock()
 		p.header.encode(&raw)
@@ -250,7 +269,10 @@ func (s *socket) write() {
 		}
 		s.cond.Broadcast()
 	}
-	s.queue, s.writing = nil, false
+	s.writing = false
+	if s.err != nil {
+		s.queue = packets{} // the payloads are their senders' again
+	}
 	s.cond.Broadcast()
 }
 

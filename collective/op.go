@@ -113,6 +113,10 @@ func narrow(t Type, dst []byte, src []float32) {
 func divide(t Type, b []byte, n int) {
 	switch t {
 	case Float32:
+		if n&(n-1) == 0 {
+			kernel.Scale(as[float32](b), 1/float32(n)) // the same bits, several times as fast
+			return
+		}
 		divideSlice(as[float32](b), float32(n))
 	case Float64:
 		divideSlice(as[float64](b), float64(n))

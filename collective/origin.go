@@ -172,8 +172,11 @@ func (o *origin) serve(nc net.Conn) {
 	}
 	if err != nil {
 		o.cfg.Log.Warn("collective: connection refused", "member", o.cfg.Name, "peer", nc.RemoteAddr(), "err", err)
-		_ = sendJSON(conn, answer{Error: err.Error()}) // a peer that does not listen needs no reason
-		_ = conn.Flush()
+		if o.ctx.Err() == nil { // else it looks for another host
+			a := answer{Error: err.Error(), Conflict: errors.Is(err, ErrConflict)}
+			_ = sendJSON(conn, a) // a peer that does not listen needs no reason
+			_ = conn.Flush()
+		}
 		_ = conn.Close()
 	}
 }
@@ -193,8 +196,9 @@ type hello struct {
 
 // answer is what it hears.
 type answer struct {
-	Error  string  `json:",omitempty"`
-	Roster *roster `json:",omitempty"`
+	Error    string  `json:",omitempty"`
+	Conflict bool    `json:",omitempty"` // what Error wraps
+	Roster   *roster `json:",omitempty"`
 }
 
 // greet proves the secret in both directions and reads the hello.

@@ -15,6 +15,7 @@ func (b *builder) core(run func(size int)) {
 	partner := b.rank + size
 	if partner < b.Ranks {
 		b.recv(partner, b.whole(), Combine)
+		b.last(false)
 	}
 	run(size)
 	if partner < b.Ranks {
@@ -26,6 +27,7 @@ func (b *builder) recursiveDoubling(size int) {
 	for distance := 1; distance < size; distance *= 2 {
 		peer := b.rank ^ distance
 		b.exchange(peer, b.whole(), peer, b.whole(), Combine)
+		b.last(2*distance == size)
 	}
 }
 
@@ -38,6 +40,7 @@ func (b *builder) halvingDoubling(size int) {
 		outer = append(outer, mine)
 		keep := b.rank / distance % 2
 		b.exchange(peer, halves[1-keep], peer, halves[keep], Combine)
+		b.last(distance == 1)
 		mine = halves[keep]
 	}
 	for distance := 1; distance < size; distance *= 2 {

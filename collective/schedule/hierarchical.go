@@ -24,9 +24,14 @@ func (b *builder) hierarchical() error {
 		}
 	}
 	if column != None {
+		last := local[len(local)-1]
+		if last == b.rank && len(local) > 1 {
+			last = local[len(local)-2]
+		}
 		for _, rank := range local {
 			if rank != b.rank {
 				b.recv(rank, parts[column], Combine)
+				b.last(len(nodes) == 1 && rank == last)
 			}
 		}
 		owners := make([]int, len(nodes))

@@ -23,6 +23,7 @@ func (b *builder) ringReduce(ranks []int, me int, parts []Range) {
 	next, prev := ranks[mod(me+1, n)], ranks[mod(me-1, n)]
 	for s := range n - 1 {
 		b.exchange(next, parts[mod(me-s-1, n)], prev, parts[mod(me-s-2, n)], Combine)
+		b.last(s == n-2)
 	}
 }
 

@@ -73,7 +73,7 @@ type Step struct {
 	From  int   // rank that Recv comes from, or None; the rank itself: its own input
 	Recv  Range // not empty unless From is None
 	Do    Action
-	Last  bool // the end of a fold: Recv has all contributions
+	Last  bool // Recv has the contributions of all ranks from here on
 }
 
 // Plan is what one rank does.
@@ -124,6 +124,17 @@ type builder struct {
 	Shape
 	rank  int
 	steps []Step
+	ended int // steps of which it is known whether they are the last of their range
+}
+
+// last says whether the steps that were added since the last time complete what they
+// receive.
+func (b *builder) last(is bool) {
+	for i := b.ended; i < len(b.steps); i++ {
+		s := &b.steps[i]
+		s.Last = is && s.From != None && s.Do == Combine
+	}
+	b.ended = len(b.steps)
 }
 
 // segments cuts a range; an empty one has none.

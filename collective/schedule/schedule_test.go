@@ -145,6 +145,9 @@ func (m *machine) receive(rank int, s Step) bool {
 		} else {
 			*at = got[i]
 		}
+		if folds := s.Do != Copy; folds && s.Last != (len(*at) == len(m.plans)) {
+			require.Fail(m.t, "last", "rank %d, %+v: %v", rank, s, *at)
+		}
 	}
 	return true
 }

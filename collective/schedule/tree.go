@@ -50,8 +50,9 @@ func (b *builder) broadcastTree(a Algorithm, root int) {
 func (b *builder) reduceTree(a Algorithm, root int) {
 	f := b.familyOf(a, root)
 	for _, r := range b.segments(b.whole()) {
-		for _, child := range f.children {
+		for i, child := range f.children {
 			b.recv(child, r, Combine)
+			b.last(f.parent == None && i == len(f.children)-1)
 		}
 		if f.parent != None {
 			b.send(f.parent, r)
