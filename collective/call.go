@@ -93,7 +93,7 @@ func (g *Group) Start(ctx context.Context, c Call) (*Handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.running.Go(func() { g.carry(o) })
+	go g.carry(o) // it is one of running
 	return &Handle{o}, nil
 }
 
@@ -123,6 +123,7 @@ func (g *Group) enter(ctx context.Context, c Call) (*operation, error) {
 		g.mu.Unlock()
 		return nil, &OpError{Call: call, Rank: g.rank, Epoch: g.roster.Epoch, Seq: g.seq + 1 - g.base, Waiting: -1, Err: err}
 	}
+	g.running.Add(1)
 	g.seq++
 	o.seq, o.before = g.seq, g.tail
 	g.tail = o
@@ -165,8 +166,10 @@ func (g *Group) begin(o *operation) {
 	}
 }
 
-// end ends an operation. Its error is that with which the group failed first.
+// end ends an operation, which is one of running until then. Its error is that with which
+// the group failed first.
 func (g *Group) end(o *operation, err error) {
+	defer g.running.Done()
 	if err != nil {
 		var lane *laneError
 		if errors.As(err, &lane) {

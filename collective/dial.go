@@ -14,6 +14,9 @@ import (
 // dialPause is the time between two attempts to reach a rank that may not listen yet.
 const dialPause = 20 * time.Millisecond
 
+// connectTime is what the connections to each rank may add to the time of a handshake.
+const connectTime = 20 * time.Millisecond
+
 // dial connects to a member: to its unix socket if it has one on this host, else by TCP.
 func (o *origin) dial(ctx context.Context, to member, h hello) (*stream.Conn, answer, error) {
 	network, address := "tcp", to.Address
@@ -88,8 +91,11 @@ func (o *origin) introduce(conn *stream.Conn, h hello) (a answer, err error) {
 }
 
 // connect makes the connections of a group: this rank dials those before it and is
-// dialed by those behind. The error names who could not be reached.
+// dialed by those behind. The error names who could not be reached. All of them have come
+// to the rendezvous a moment ago, so that it takes no longer than connections do.
 func (o *origin) connect(ctx context.Context, r roster) ([]*peer, error) {
+	ctx, stop := context.WithTimeout(ctx, handshakeTimeout+time.Duration(len(r.Members))*connectTime)
+	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	rank := r.rankOf(o.self.Name)
@@ -135,7 +141,15 @@ func (o *origin) connect(ctx context.Context, r roster) ([]*peer, error) {
 			p.direct.close(missing)
 		}
 	}
+	if i := r.rankOf(missing.Names[0]); !unreached(missing.Err) {
+		return nil, &RankError{Ranks: []int{i}, Names: missing.Names[:1], Reason: missing.Err.Error()}
+	}
 	return nil, missing
+}
+
+// unreached reports whether an error leaves open whether the rank lives.
+func unreached(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrRefused)
 }
 
 // streams is the number of data connections to a member; both ends find the same.

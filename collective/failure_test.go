@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -326,13 +327,37 @@ func byAddresses(tb testing.TB, n int) func(int, *collective.Config) {
 // rendezvous, is the one that died; and a newcomer takes its place.
 func TestByAddressesWhenTheHostDies(t *testing.T) {
 	leakless(t)
-	groups := found(t, 4, byAddresses(t, 4))
+	var addresses []string
+	change := byAddresses(t, 4)
+	groups := found(t, 4, func(rank int, c *collective.Config) {
+		change(rank, c)
+		if rank == 0 {
+			addresses = c.Addresses
+		}
+	})
 	groups[0].Kill()
 	for rank := 1; rank < 4; rank++ {
 		require.ErrorIs(t, sumOnes(background(t), groups[rank], 100), collective.ErrRankLost)
 	}
 	smaller := shrinkAll(t, groups, 0)
 	require.Equal(t, []string{"rank-1", "rank-2", "rank-3"}, smaller[2].Members())
+	larger := make([]*collective.Group, 4)
+	onAll(t, 4, func(i int) (err error) {
+		if i < 3 {
+			larger[i], err = smaller[i].Grow(background(t), 1)
+		} else {
+			newcomer := append(slices.Clone(addresses), freeAddresses(t, 1)...)
+			larger[i], err = collective.Join(background(t), collective.Config{
+				Name: "new", Rank: 4, Addresses: newcomer, Secret: []byte("of the test"), NoCalibration: true,
+			})
+		}
+		if err != nil {
+			return err
+		}
+		return sumOnes(background(t), larger[i], 100)
+	})
+	require.Equal(t, []string{"rank-1", "rank-2", "rank-3", "new"}, larger[0].Members())
+	closeAll(larger)
 }
 
 // Case 21: newcomers and members go on together from one epoch.
@@ -370,6 +395,41 @@ func TestCase21GrowAtOneEpoch(t *testing.T) {
 				require.Equal(t, uint64(2), g.Epoch())
 				require.Equal(t, []string{"rank-0", "rank-1", "new-2", "new-3"}, g.Members())
 			}
+		})
+	}
+}
+
+// A rank that dies while the others agree on the next group is named by its place in the
+// one that they have, and the next attempt does without it.
+func TestDeathDuringShrink(t *testing.T) {
+	for name, change := range map[string]func(int, *collective.Config){"local": nil, "store": overSockets(t, false, nil)} {
+		t.Run(name, func(t *testing.T) {
+			leakless(t)
+			groups := found(t, 4, change)
+			groups[3].Kill()
+			require.ErrorIs(t, groups[0].Barrier(background(t)), collective.ErrRankLost)
+			short, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+			defer cancel()
+			_, err := groups[0].Shrink(short, 3) // it has come to the rendezvous now
+			require.ErrorIs(t, err, collective.ErrMissing)
+			require.ErrorContains(t, err, "rank-1, rank-2")
+			groups[0].Kill()
+			smaller := make([]*collective.Group, 2)
+			onAll(t, 2, func(i int) (err error) {
+				attempts := 0
+				for ; smaller[i] == nil; attempts++ {
+					smaller[i], err = groups[i+1].Shrink(background(t), 3)
+					if err != nil && fmt.Sprint(collective.Lost(err)) != "[0]" {
+						return err
+					}
+				}
+				if attempts != 2 || smaller[i].Epoch() != 3 {
+					return fmt.Errorf("%d attempts, epoch %d", attempts, smaller[i].Epoch())
+				}
+				return sumOnes(background(t), smaller[i], 100)
+			})
+			closeAll(smaller)
+			require.NoError(t, groups[0].Close())
 		})
 	}
 }

@@ -18,8 +18,8 @@ type hosting struct{ o *origin }
 // reached, it is dead, and the next member is the host.
 func (h hosting) meet(ctx context.Context, p proposal) (roster, error) {
 	o := h.o
-	for {
-		hosts := h.candidates(p)
+	for attempt := 0; ; attempt++ {
+		hosts := h.candidates(p, attempt)
 		if len(hosts) == 0 {
 			return roster{}, fmt.Errorf("%w: no member is left to ask", ErrRankLost)
 		}
@@ -52,17 +52,26 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// candidates are the members that may host, in order.
-func (h hosting) candidates(p proposal) []member {
+// candidates are the members that may host, in order. A newcomer asks one address after the
+// other: whoever is there takes it in, or knows who does.
+func (h hosting) candidates(p proposal, attempt int) []member {
 	if p.Last.Epoch > 0 {
 		return slices.DeleteFunc(slices.Clone(p.Last.Members), func(m member) bool { return slices.Contains(p.Dead, m.Name) })
 	}
 	cfg := &h.o.cfg
-	first := member{Name: "rank-0", Address: cfg.Addresses[0]}
-	if cfg.Size > 0 && cfg.Rank == 0 {
-		first = h.o.self
+	switch {
+	case cfg.Size > 0 && cfg.Rank == 0:
+		return []member{h.o.self}
+	case cfg.Size > 0:
+		return []member{{Name: "rank-0", Address: cfg.Addresses[0]}}
+	case len(cfg.Addresses) == 1:
+		return nil // its own
 	}
-	return []member{first}
+	i := attempt % (len(cfg.Addresses) - 1)
+	if i >= cfg.Rank {
+		i++
+	}
+	return []member{{Name: fmt.Sprint("member at ", cfg.Addresses[i]), Address: cfg.Addresses[i]}}
 }
 
 // ask brings a proposal to the host and waits for the next group.
@@ -72,6 +81,9 @@ func (h hosting) ask(ctx context.Context, host member, p proposal) (roster, erro
 		return roster{}, err
 	}
 	defer conn.Close()
+	if a.Host != nil && host.Name != a.Host.Name {
+		return h.ask(ctx, *a.Host, p)
+	}
 	if a.Roster == nil || a.Roster.rankOf(p.Self.Name) < 0 {
 		return roster{}, fmt.Errorf("%w: the host answered with no group of this member", ErrRefused)
 	}
@@ -125,9 +137,25 @@ func (o *origin) hostOwn(ctx context.Context, p proposal) (roster, error) {
 	return o.settled(ctx, p, nil)
 }
 
+// otherHost is who takes in a newcomer, nil if this rank does.
+func (o *origin) otherHost(p proposal) *member {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if p.Last.Epoch > 0 || p.founds() || o.latest.Epoch == 0 || o.hosted.joined(o.self.Name) >= 0 {
+		return nil
+	}
+	if first := o.latest.Members[0]; first.Name != o.self.Name {
+		return &first
+	}
+	return nil
+}
+
 // host answers another rank's proposal when the round is over.
 func (o *origin) host(conn *stream.Conn, p proposal) error {
 	_ = conn.NetConn().SetReadDeadline(time.Time{}) // the round may take as long as the ranks want
+	if other := o.otherHost(p); other != nil {
+		return errors.Join(sendJSON(conn, answer{Host: other}), conn.Flush())
+	}
 	if err := o.propose(p); err != nil {
 		return err
 	}

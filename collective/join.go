@@ -2,13 +2,14 @@ package collective
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
 
 // Join takes this rank into a group. It blocks until all its ranks are there and
 // connected, at most until ctx ends: then the error is a *MissingError that names who did
-// not come. Errors that wrap ErrArgument list every fault of the Config; those that wrap
+// not come, or a *RankError of one that came and died. Errors that wrap ErrArgument list every fault of the Config; those that wrap
 // ErrConflict say that name or rank are taken.
 func Join(ctx context.Context, cfg Config) (*Group, error) {
 	cfg = cfg.withDefaults()
@@ -30,7 +31,8 @@ func Join(ctx context.Context, cfg Config) (*Group, error) {
 // Shrink makes a group of the ranks that are left, without those that are known to be lost
 // and those named by their places in dead; all of those that are left call it. They keep
 // their order. It blocks until all are there, at most until ctx ends. On success this
-// group is closed. After an error it may be called again, with those that did not come.
+// group is closed. After an error, such as a *MissingError of those that did not come or a
+// *RankError of those that were lost in the meantime, it may be called again.
 func (g *Group) Shrink(ctx context.Context, dead ...int) (*Group, error) {
 	return g.succeed(ctx, dead, 0)
 }
@@ -68,13 +70,33 @@ func (g *Group) succeed(ctx context.Context, dead []int, add int) (*Group, error
 	g.origin.mu.Unlock()
 	next, err := g.origin.meet(ctx, p)
 	if err != nil {
-		g.mu.Lock()
-		g.replaced = false
-		g.mu.Unlock()
-		return nil, err
+		return nil, g.notReplaced(err)
 	}
 	_ = g.Close() // it has none to return
 	return next, nil
+}
+
+// notReplaced gives the origin back to the group. Ranks that were lost in the attempt are
+// told by their places in this group, and are not waited for by the next one.
+func (g *Group) notReplaced(err error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.replaced = false
+	var lost *RankError
+	if !errors.As(err, &lost) {
+		return err
+	}
+	here := &RankError{Reason: lost.Reason}
+	for _, name := range lost.Names {
+		if rank := g.roster.rankOf(name); rank >= 0 {
+			g.lost[rank] = true
+			here.Ranks, here.Names = append(here.Ranks, rank), append(here.Names, name)
+		}
+	}
+	if len(here.Ranks) == 0 {
+		return err // a newcomer
+	}
+	return here
 }
 
 // meet agrees with the others on the next group and connects it.

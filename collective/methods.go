@@ -158,6 +158,7 @@ func (g *Group) hold(ctx context.Context, turn chan struct{}, o *operation) erro
 		err = ctx.Err()
 	}
 	if err == nil {
+		g.running.Add(1)
 		g.active = append(g.active, o)
 	}
 	g.mu.Unlock()

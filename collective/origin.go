@@ -199,6 +199,7 @@ type answer struct {
 	Error    string  `json:",omitempty"`
 	Conflict bool    `json:",omitempty"` // what Error wraps
 	Roster   *roster `json:",omitempty"`
+	Host     *member `json:",omitempty"` // to ask instead
 }
 
 // greet proves the secret in both directions and reads the hello.
