@@ -15,6 +15,7 @@ type model struct {
 	Latency float64 // of a message to one rank, while all send one
 	Gap     float64 // what each further message to another rank at the same time adds
 	Byte    float64 // of a byte to one rank, while all send
+	Spread  float64 // of a byte, while all send to all others at once
 	Combine float64 // of a byte that is combined
 	Far     float64 // how many times as fast as that a byte within a node is; 1 at least
 }
@@ -83,12 +84,12 @@ func (m *model) estimate(c Collective, a schedule.Algorithm, s float64) float64 
 	}
 	switch a {
 	case schedule.Flat:
-		return burst + (n-1)*s*wire + n*s*m.Combine
+		return burst + (n-1)*s*m.Spread + n*s*m.Combine
 	case schedule.Direct:
 		if c == Reduce {
 			once = 2
 		}
-		return once*burst + once*(n-1)*part*wire + n*part*m.Combine
+		return once*burst + once*(n-1)*part*m.Spread + n*part*m.Combine
 	case schedule.RecursiveDoubling:
 		return (levels+extra)*(m.Latency+s*wire) + levels*s*m.Combine
 	case schedule.HalvingDoubling:

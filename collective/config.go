@@ -70,7 +70,8 @@ type Config struct {
 	// 1 on one host, 4 between hosts.
 	Streams int
 
-	// Timeout bounds calls whose context has no deadline. Default 30 s.
+	// Timeout bounds calls, Join, Shrink and Grow where their context has no deadline.
+	// Default 30 s.
 	Timeout time.Duration
 	// PeerTimeout is how long a rank may be silent, not even answering in the background,
 	// before it is taken for dead. The death of a process is seen at once. Default 10 s.

@@ -196,7 +196,6 @@ func (o *origin) connectTo(ctx context.Context, r roster, rank, i int) (*peer, e
 		links = append(links, l)
 	}
 	p.control = links[0].conn
-	p.heard.Store(int64(time.Since(o.began)))
 	if o.cfg.Local != nil {
 		p.direct, p.data = links[1].lane, links[2].lane
 		return p, nil

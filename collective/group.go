@@ -85,6 +85,7 @@ func newGroup(cfg Config, r roster, o *origin, peers []*peer) *Group {
 		if p != nil {
 			p.sending, p.taking = make(chan struct{}, 1), make(chan struct{}, 1)
 			p.silent = make(chan struct{})
+			p.heard.Store(int64(time.Since(o.began)))
 			g.running.Go(func() { g.listen(p) })
 		}
 	}

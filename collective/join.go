@@ -20,12 +20,22 @@ func Join(ctx context.Context, cfg Config) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := cfg.bound(ctx)
+	defer cancel()
 	g, err := o.meet(ctx, proposal{Group: cfg.Group, Self: o.self, Add: cfg.Size})
 	if err != nil {
 		o.close()
 		return nil, err
 	}
 	return g, nil
+}
+
+// bound gives a context without a deadline that of Timeout.
+func (c *Config) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, c.Timeout)
 }
 
 // Shrink makes a group of the ranks that are left, without those that are known to be lost
@@ -68,6 +78,8 @@ func (g *Group) succeed(ctx context.Context, dead []int, add int) (*Group, error
 	g.origin.mu.Lock()
 	p.Last = g.origin.latest
 	g.origin.mu.Unlock()
+	ctx, cancel := g.cfg.bound(ctx)
+	defer cancel()
 	next, err := g.origin.meet(ctx, p)
 	if err != nil {
 		return nil, g.notReplaced(err)
