@@ -194,9 +194,15 @@ func (l *memoryLane) close(err error) {
 	l.in.end(err)
 }
 
-// inlineBytes is the largest payload that its caller writes to the socket itself. It is
-// small enough for the kernel to have room for the few that one call may have under way.
-const inlineBytes = 8 << 10
+// Payloads of up to inlineBytes are written to the socket by their caller, which costs no
+// hand-over, but no more than maxInline bytes of one call: it has to go on reading, and
+// that is as much as the kernel has room for when the peer does not read. (What is left
+// there from earlier calls is read by a peer that has not come so far, and only one that has
+// can be waiting for this rank to read.)
+const (
+	inlineBytes = 15 << 10
+	maxInline   = 64 << 10
+)
 
 // socket is one connection of a lane.
 type socket struct {
@@ -210,6 +216,7 @@ type socket struct {
 type socketLane struct {
 	sockets []*socket
 	out, in int    // the connection whose turn it is
+	inline  int    // bytes of this call that its caller has written
 	scratch []byte // for views
 }
 
@@ -223,7 +230,8 @@ func newSocketLane(conns []*stream.Conn) *socketLane {
 	return l
 }
 
-func (l *socketLane) send(h *header, payload []byte, copied bool) (ticket, error) {
+// send needs no copy: what arrives is read aside before it waits for what was sent.
+func (l *socketLane) send(h *header, payload []byte, _ bool) (ticket, error) {
 	s := l.sockets[l.out]
 	l.out = (l.out + 1) % len(l.sockets)
 	s.mu.Lock()
@@ -231,16 +239,17 @@ func (l *socketLane) send(h *header, payload []byte, copied bool) (ticket, error
 	if s.err != nil {
 		return ticket{}, s.err
 	}
-	if !s.writing && len(payload) <= inlineBytes {
+	if h.part == 0 {
+		l.inline = 0
+	}
+	if !s.writing && len(payload) <= inlineBytes && l.inline+len(payload) <= maxInline {
+		l.inline += len(payload)
 		var raw [headerBytes]byte
 		h.encode(&raw)
 		return ticket{}, s.conn.Send(raw[:], payload) // it copies what is small
 	}
-	if copied {
-		payload = bytes.Clone(payload)
-	}
 	s.sent++
-	s.queue.add(packet{*h, payload, copied})
+	s.queue.add(packet{*h, payload, false})
 	if !s.writing {
 		s.writing = true
 		go s.write()

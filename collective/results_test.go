@@ -303,6 +303,30 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+// Many small segments, all sent before the first one is read, fill no socket for good.
+func TestManySmallSegments(t *testing.T) {
+	leakless(t)
+	for _, a := range []schedule.Algorithm{schedule.Direct, schedule.Ring} {
+		groups := found(t, 3, overSockets(t, true, func(_ int, c *collective.Config) {
+			c.Group, c.SegmentBytes = a.String(), 2000
+			force(a, c)
+		}))
+		onAll(t, 3, func(rank int) error {
+			const count = 4 << 20
+			src, dst := make([]uint8, count), make([]uint8, 3*count)
+			src[count-1] = uint8(rank + 1)
+			if err := groups[rank].AllGather(background(t), collective.Of(dst), collective.Of(src)); err != nil {
+				return err
+			}
+			if dst[count-1] != 1 || dst[2*count-1] != 2 || dst[3*count-1] != 3 {
+				return fmt.Errorf("%v: %d %d %d", a, dst[count-1], dst[2*count-1], dst[3*count-1])
+			}
+			return nil
+		})
+		closeAll(groups)
+	}
+}
+
 // Buckets are sent in one order whatever order the gradients come in, and overlap with
 // what comes later.
 func TestGradients(t *testing.T) {
