@@ -12,6 +12,7 @@ import (
 // single call takes no time on a rank that comes last.
 const (
 	calibrationBytes   = 256 << 10
+	calibrationMiddle  = 32 << 10 // more than is sent without a hand-over
 	calibrationRounds  = 3
 	calibrationRepeats = 3
 )
@@ -69,23 +70,22 @@ func (g *Group) calibrate(ctx context.Context) error {
 		}
 		return least, nil
 	}
-	var took [4]float64
-	for i, what := range []struct {
-		algorithm schedule.Algorithm
-		bytes     int
-	}{{schedule.Ring, 1}, {schedule.Direct, 1}, {schedule.Ring, calibrationBytes}, {schedule.Direct, calibrationBytes}} {
+	sizes := []int{1, calibrationMiddle, calibrationBytes}
+	var ring, burst [3]float64
+	for i, bytes := range sizes {
 		var err error
-		if took[i], err = timed(what.algorithm, what.bytes); err != nil {
+		if ring[i], err = timed(schedule.Ring, bytes); err != nil {
+			return err
+		}
+		if burst[i], err = timed(schedule.Direct, bytes); err != nil {
 			return err
 		}
 	}
 	begin := time.Now()
 	combine(Float32, Sum, all[:calibrationBytes], part)
-	bulk := float64((n - 1) * calibrationBytes)
-	mine := []float64{
-		took[0] / float64(n-1), took[1], max(took[2]-took[0], 0) / bulk, max(took[3]-took[1], 0) / bulk,
-		time.Since(begin).Seconds() / calibrationBytes,
-	}
+	latency, handover, perByte := line(ring, float64(n-1), float64(n-1))
+	once, handovers, spread := line(burst, 1, float64(n-1))
+	mine := []float64{latency, handover, perByte, once, handovers, spread, time.Since(begin).Seconds() / calibrationBytes}
 	theirs := make([]float64, n*len(mine))
 	if err := g.AllGather(ctx, Of(theirs), Of(mine)); err != nil {
 		return err
@@ -94,10 +94,21 @@ func (g *Group) calibrate(ctx context.Context) error {
 	for i, x := range theirs { // in the same order everywhere, so with the same result
 		mean[i%len(mine)] += x / float64(n)
 	}
-	g.model.Latency, g.model.Byte, g.model.Spread, g.model.Combine = mean[0], mean[2], mean[3], mean[4]
-	g.model.Gap = 0
+	m := &g.model
+	m.Latency, m.Handover, m.Byte, m.Handovers, m.Spread, m.Combine = mean[0], mean[1], mean[2], mean[4], mean[5], mean[6]
+	m.Gap = 0
 	if n > 2 {
-		g.model.Gap = max(mean[1]-mean[0], 0) / float64(n-2)
+		m.Gap = max(mean[3]-mean[0], 0) / float64(n-2)
 	}
 	return nil
+}
+
+// line fits times of messages of one byte, calibrationMiddle and calibrationBytes, so many
+// in a row and so many in all: the latency of one, what a large one adds, and the time of
+// a byte.
+func line(took [3]float64, inRow, inAll float64) (latency, handover, perByte float64) {
+	latency = took[0] / inRow
+	perByte = max(took[2]-took[1], 0) / (inAll * (calibrationBytes - calibrationMiddle))
+	handover = max((took[1]-perByte*inAll*calibrationMiddle)/inRow-latency, 0)
+	return latency, handover, perByte
 }

@@ -16,8 +16,12 @@ type model struct {
 	Gap     float64 // what each further message to another rank at the same time adds
 	Byte    float64 // of a byte to one rank, while all send
 	Spread  float64 // of a byte, while all send to all others at once
-	Combine float64 // of a byte that is combined
-	Far     float64 // how many times as fast as that a byte within a node is; 1 at least
+	// Messages of more than inlineBytes are handed over to another goroutine and come in
+	// pieces: that adds Handover to the latency of one, and Handovers to that of one to each
+	// other rank.
+	Handover, Handovers float64
+	Combine             float64 // of a byte that is combined
+	Far                 float64 // how many times as fast as that a byte within a node is; 1 at least
 }
 
 // choose returns the algorithm with the least estimated time among those that may be
@@ -72,7 +76,6 @@ func (m *model) estimate(c Collective, a schedule.Algorithm, s float64) float64 
 	if m.Ranks&(m.Ranks-1) != 0 {
 		extra = 2
 	}
-	burst := m.Latency + (n-2)*m.Gap
 	wire := m.Byte
 	part := s / n
 	if c == ReduceScatter || c == AllGather {
@@ -84,30 +87,51 @@ func (m *model) estimate(c Collective, a schedule.Algorithm, s float64) float64 
 	}
 	switch a {
 	case schedule.Flat:
-		return burst + (n-1)*s*m.Spread + n*s*m.Combine
+		return m.burst(s) + (n-1)*s*m.Spread + n*s*m.Combine
 	case schedule.Direct:
 		if c == Reduce {
 			once = 2
 		}
-		return once*burst + once*(n-1)*part*m.Spread + n*part*m.Combine
+		return once*m.burst(part) + once*(n-1)*part*m.Spread + n*part*m.Combine
 	case schedule.RecursiveDoubling:
-		return (levels+extra)*(m.Latency+s*wire) + levels*s*m.Combine
+		return (levels+extra)*(m.latency(s)+s*wire) + levels*s*m.Combine
 	case schedule.HalvingDoubling:
-		return (2*levels+extra)*m.Latency + (2*(n-1)/n+extra)*s*wire + s*m.Combine
+		t := extra*m.latency(s) + (2*(n-1)/n+extra)*s*wire + s*m.Combine
+		for half := s / 2; half >= part; half /= 2 {
+			t += 2 * m.latency(half)
+		}
+		return t
 	case schedule.Ring:
-		return once*(n-1)*(m.Latency+part*wire) + (n-1)*part*m.Combine
+		return once*(n-1)*(m.latency(part)+part*wire) + (n-1)*part*m.Combine
 	case schedule.Tree:
 		deep := float64(bits.Len(uint(m.Ranks - 1)))
-		return once * deep * (m.Latency + s*wire)
+		return once * deep * (m.latency(s) + s*wire)
 	case schedule.Chain:
 		segments := max(1, s/float64(chainSegment(int(s), m.Ranks)))
-		return once * ((n-2+segments)*m.Latency + s*wire*(1+(n-2)/segments))
+		return once * ((n-2+segments)*m.latency(s/segments) + s*wire*(1+(n-2)/segments))
 	case schedule.Hierarchical:
 		nodes, local := float64(m.Nodes), float64(m.Local)
-		within := 2 * (m.Latency + s*m.Byte/m.far())
-		return within + 2*(nodes-1)*(m.Latency+s/local/nodes*wire) + s*m.Combine
+		within := 2 * (m.latency(s/local) + s*m.Byte/m.far())
+		return within + 2*(nodes-1)*(m.latency(s/local/nodes)+s/local/nodes*wire) + s*m.Combine
 	}
 	return 0
+}
+
+// latency is that of a message of s bytes to one rank.
+func (m *model) latency(s float64) float64 {
+	if s > inlineBytes {
+		return m.Latency + m.Handover
+	}
+	return m.Latency
+}
+
+// burst is that of a message to each other rank.
+func (m *model) burst(s float64) float64 {
+	t := m.Latency + float64(m.Ranks-2)*m.Gap
+	if s > inlineBytes {
+		t += m.Handovers
+	}
+	return t
 }
 
 func (m *model) far() float64 { return max(m.Far, 1) }
