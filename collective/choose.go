@@ -97,8 +97,8 @@ func (m *model) estimate(c Collective, a schedule.Algorithm, s float64) float64 
 		return (levels+extra)*(m.latency(s)+s*wire) + levels*s*m.Combine
 	case schedule.HalvingDoubling:
 		t := extra*m.latency(s) + (2*(n-1)/n+extra)*s*wire + s*m.Combine
-		for half := s / 2; half >= part; half /= 2 {
-			t += 2 * m.latency(half)
+		for half := range int(levels) {
+			t += 2 * m.latency(s/float64(int(2)<<half))
 		}
 		return t
 	case schedule.Ring:

@@ -26,6 +26,7 @@ func TestChoice(t *testing.T) {
 		want  []schedule.Algorithm
 	}{
 		"small":              {sockets(4), AllReduce, Float32, Sum, 1 << 10, false, []schedule.Algorithm{schedule.Flat}},
+		"nothing":            {sockets(4), AllReduce, Float32, Sum, 0, false, []schedule.Algorithm{schedule.Flat}},
 		"small, many ranks":  {sockets(64), AllReduce, Float32, Sum, 64, false, []schedule.Algorithm{schedule.RecursiveDoubling}},
 		"middle":             {sockets(16), AllReduce, Float32, Sum, 64 << 10, false, []schedule.Algorithm{schedule.HalvingDoubling, schedule.Direct}},
 		"large":              {sockets(8), AllReduce, Float32, Sum, 64 << 20, false, []schedule.Algorithm{schedule.Ring, schedule.HalvingDoubling}},

@@ -1,5 +1,8 @@
 package collective
 
+// RaceEnabled tells tests that everything takes ten times as long.
+const RaceEnabled = raceEnabled
+
 // Kill ends a rank as the death of its process would: no word to anybody.
 func (g *Group) Kill() {
 	g.mu.Lock()
