@@ -10,6 +10,7 @@ import (
 
 	"github.com/elasticps/elasticps/internal/table"
 	"github.com/elasticps/elasticps/internal/wire"
+	"github.com/elasticps/elasticps/internal/stream"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -21,7 +22,7 @@ import (
 func (s *Server) Token() []byte { return s.token }
 
 // Proof is the handshake's proof, for the same tests.
-func Proof(token []byte, side string, a, b []byte) []byte { return proof(token, side, a, b) }
+func Proof(token []byte, side string, a, b []byte) []byte { return stream.Proof(token, side, a, b) }
 
 // WindowBytes is the size of all push windows that the server keeps, encoded.
 func (s *Server) WindowBytes() int {

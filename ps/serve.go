@@ -2,9 +2,6 @@ package ps
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -21,7 +18,6 @@ import (
 const (
 	handshakeTimeout = 2 * time.Second
 	followTimeout    = 2 * time.Second // a follower that takes nothing for so long is given up
-	nonceBytes       = 32
 	maxReplyText     = 512
 	maxParked        = 1024 // requests that wait for a frozen shard
 	maxUnproven      = 64   // connections that have not proven the token yet
@@ -511,39 +507,25 @@ func readReply(conn *stream.Conn) (h wire.Header, text []byte, err error) {
 // Both ends of a data connection prove that they know the server's token, which
 // travels over the control plane only. The nonces make a recorded proof useless.
 
-func proof(token []byte, side string, a, b []byte) []byte {
-	m := hmac.New(sha256.New, token)
-	m.Write([]byte(side)) // hash.Hash never fails
-	m.Write(a)
-	m.Write(b)
-	return m.Sum(nil)
-}
-
-func newNonce() []byte {
-	n := make([]byte, nonceBytes)
-	_, _ = rand.Read(n) // crashes the program rather than fail
-	return n
-}
-
 var errProof = errors.New("ps: peer does not know the token of this server")
 
 func acceptHandshake(conn *stream.Conn, token []byte) error {
 	_ = conn.NetConn().SetReadDeadline(time.Now().Add(handshakeTimeout))
-	nonce := newNonce()
+	nonce := stream.NewNonce()
 	if err := sendFrame(conn, &wire.Header{Kind: wire.Hello}, nonce); err != nil {
 		return err
 	}
-	h, got, err := readFrame(conn, nonceBytes+sha256.Size)
+	h, got, err := readFrame(conn, stream.NonceBytes+stream.ProofBytes)
 	switch {
 	case err != nil:
 		return err
-	case h.Kind != wire.Auth || len(got) != nonceBytes+sha256.Size:
+	case h.Kind != wire.Auth || len(got) != stream.NonceBytes+stream.ProofBytes:
 		return fmt.Errorf("%w: kind %d with %d bytes instead of a proof", wire.ErrKind, h.Kind, len(got))
-	case !hmac.Equal(got[nonceBytes:], proof(token, "client", nonce, got[:nonceBytes])):
+	case !stream.SameProof(got[stream.NonceBytes:], stream.Proof(token, "client", nonce, got[:stream.NonceBytes])):
 		return errProof
 	}
 	_ = conn.NetConn().SetReadDeadline(time.Time{})
-	return sendFrame(conn, &wire.Header{Kind: wire.Reply}, proof(token, "server", got[:nonceBytes], nonce))
+	return sendFrame(conn, &wire.Header{Kind: wire.Reply}, stream.Proof(token, "server", got[:stream.NonceBytes], nonce))
 }
 
 func dialHandshake(ctx context.Context, conn *stream.Conn, token []byte) error {
@@ -552,22 +534,22 @@ func dialHandshake(ctx context.Context, conn *stream.Conn, token []byte) error {
 		deadline = d
 	}
 	_ = conn.NetConn().SetReadDeadline(deadline)
-	h, nonce, err := readFrame(conn, nonceBytes)
+	h, nonce, err := readFrame(conn, stream.NonceBytes)
 	if err != nil {
 		return err
 	}
-	if h.Kind != wire.Hello || len(nonce) != nonceBytes {
+	if h.Kind != wire.Hello || len(nonce) != stream.NonceBytes {
 		return fmt.Errorf("%w: %d instead of a greeting", wire.ErrKind, h.Kind)
 	}
-	mine := newNonce()
-	if err := sendFrame(conn, &wire.Header{Kind: wire.Auth}, append(mine, proof(token, "client", nonce, mine)...)); err != nil {
+	mine := stream.NewNonce()
+	if err := sendFrame(conn, &wire.Header{Kind: wire.Auth}, append(mine, stream.Proof(token, "client", nonce, mine)...)); err != nil {
 		return err
 	}
 	_, got, err := readReply(conn)
 	if err != nil {
 		return err
 	}
-	if !hmac.Equal(got, proof(token, "server", mine, nonce)) {
+	if !stream.SameProof(got, stream.Proof(token, "server", mine, nonce)) {
 		return errProof
 	}
 	return conn.NetConn().SetReadDeadline(time.Time{})

@@ -137,7 +137,7 @@ func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.logger(), token: newNonce(), coordinator: coordinators(cfg.Coordinator, cfg.Standbys), free: make(buffers, 64),
+		cfg: cfg, log: cfg.logger(), token: stream.NewNonce(), coordinator: coordinators(cfg.Coordinator, cfg.Standbys), free: make(buffers, 64),
 		replicas: map[shard.ID]*replica{}, conns: map[*stream.Conn]struct{}{}, flights: map[flightKey]*flight{}, peers: map[peerKey]chan *peer{},
 		cutRoom: newCutRoom(cmp.Or(cfg.CheckpointMemory, defaultCheckpointMemory)),
 		info:    serverInfo{ID: cfg.ID, Node: cfg.Node.Name(), Addr: cfg.Node.Addr(), Host: hostID(), Instance: randomID(), Domain: cmp.Or(cfg.Domain, hostID())},

@@ -33,7 +33,7 @@ func fuzzedServer(tb testing.TB) *Server {
 	require.NoError(tb, err)
 	require.Len(tb, shards, 4)
 	s := &Server{
-		cfg: ServerConfig{ID: "s", WriteTimeout: time.Second}, log: slog.New(slog.DiscardHandler), token: newNonce(),
+		cfg: ServerConfig{ID: "s", WriteTimeout: time.Second}, log: slog.New(slog.DiscardHandler), token: stream.NewNonce(),
 		free: make(buffers, 4), job: job, shards: shards,
 		replicas: map[shard.ID]*replica{}, conns: map[*stream.Conn]struct{}{}, flights: map[flightKey]*flight{},
 	}

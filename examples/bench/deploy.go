@@ -40,6 +40,7 @@ type bench struct {
 	options
 	out     *report
 	servers *elastic.Processes
+	stderr  io.Writer
 	secret  string
 	present atomic.Pointer[present]
 	started int // servers so far
@@ -47,7 +48,7 @@ type bench struct {
 }
 
 func newBench(o options, out *report, stderr io.Writer) (*bench, error) {
-	b := &bench{options: o, out: out, secret: rand.Text()}
+	b := &bench{options: o, out: out, stderr: stderr, secret: rand.Text()}
 	var err error
 	b.servers, err = newServers(b.secret, func() present { return *b.present.Load() }, stderr)
 	return b, err

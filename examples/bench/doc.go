@@ -30,6 +30,11 @@
 //	optimizer.adam.cache Adam in cache, against the pure-Go version of it
 //	codec.*              conversion of float32 to and from 16 bits
 //	allocs.*             allocations of client and server, resident memory of a server
+//	allreduce.T          all-reduce of four ranks, processes but for local: bytes of the
+//	                     buffer per second, against the raw streams of all ranks to their
+//	                     next ones at the same time, over 2(n-1); for local, against copies
+//	allreduce.T.busbw    the same times 2(n-1)/n
+//	allreduce.T.latency  one of 1 KiB, p50 and p99
 //	migrate              goodput of moving a shard while four workers push to it and to
 //	                     others, with a millisecond of thought between two pushes
 //	migrate.freeze       how long the shard acknowledged nothing, as the product reports

@@ -50,6 +50,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		switch args[0] {
 		case roleServer:
 			return runServer(ctx, args[1:], stdout)
+		case roleRank:
+			return runRank(ctx, args[1:])
 		case roleTwin:
 			return runTwin(ctx, os.Stdin, stdout)
 		}

@@ -1,0 +1,162 @@
+package collective
+
+import (
+	"math/bits"
+
+	"github.com/elasticps/elasticps/collective/schedule"
+)
+
+// model is what a group has measured of itself; all ranks have the same numbers. Times
+// are in seconds.
+type model struct {
+	Ranks   int
+	Nodes   int     // that have ranks
+	Local   int     // ranks of the node that has the fewest
+	Latency float64 // of a message to one rank, while all send one
+	Gap     float64 // what each further message to another rank at the same time adds
+	Byte    float64 // of a byte to one rank, while all send
+	Spread  float64 // of a byte, while all send to all others at once
+	// Messages of more than inlineBytes are handed over to another goroutine and come in
+	// pieces: that adds Handover to the latency of one, and Handovers to that of one to each
+	// other rank.
+	Handover, Handovers float64
+	Combine             float64 // of a byte that is combined
+	Far                 float64 // how many times as fast as that a byte within a node is; 1 at least
+}
+
+// choose returns the algorithm with the least estimated time among those that may be
+// chosen: those that fold, where the order of a sum must not depend on its size, or where
+// sums need more bits than elements have.
+func (m *model) choose(f *Fingerprint, deterministic bool) schedule.Algorithm {
+	candidates := []schedule.Algorithm{schedule.Flat, schedule.Direct}
+	foldOnly := deterministic || f.Type.half() && f.Op != Min && f.Op != Max
+	switch f.Collective {
+	case AllToAll:
+		return schedule.Direct
+	case Broadcast:
+		candidates = []schedule.Algorithm{schedule.Tree, schedule.Chain}
+	case AllGather:
+		candidates = []schedule.Algorithm{schedule.Direct, schedule.Ring}
+	case ReduceScatter:
+		candidates = []schedule.Algorithm{schedule.Direct}
+		if !foldOnly {
+			candidates = append(candidates, schedule.Ring)
+		}
+	case Reduce:
+		if !foldOnly {
+			candidates = append(candidates, schedule.Tree, schedule.Chain)
+		}
+	case AllReduce, Barrier:
+		if !foldOnly {
+			candidates = append(candidates, schedule.RecursiveDoubling, schedule.HalvingDoubling, schedule.Ring)
+			if m.Nodes > 1 && m.Local > 1 {
+				candidates = append(candidates, schedule.Hierarchical)
+			}
+		}
+	}
+	best, least := candidates[0], 0.0
+	for i, a := range candidates {
+		t := m.estimate(f.Collective, a, float64(f.Count*f.Type.Bytes()))
+		if i == 0 || t < least {
+			best, least = a, t
+		}
+	}
+	return best
+}
+
+// estimate is the time of an operation on s bytes (of one part, where ranks have parts),
+// as in the table of package schedule.
+func (m *model) estimate(c Collective, a schedule.Algorithm, s float64) float64 {
+	n := float64(m.Ranks)
+	if m.Ranks < 2 {
+		return 0
+	}
+	levels := float64(bits.Len(uint(m.Ranks)) - 1)
+	extra := 0.0 // messages and buffers for ranks beyond a power of two
+	if m.Ranks&(m.Ranks-1) != 0 {
+		extra = 2
+	}
+	wire := m.Byte
+	part := s / n
+	if c == ReduceScatter || c == AllGather {
+		part = s
+	}
+	once := 1.0 // ReduceScatter, AllGather and trees go one way, an all-reduce goes back too
+	if c == AllReduce || c == Barrier {
+		once = 2
+	}
+	switch a {
+	case schedule.Flat:
+		return m.burst(s) + (n-1)*s*m.Spread + n*s*m.Combine
+	case schedule.Direct:
+		if c == Reduce {
+			once = 2
+		}
+		return once*m.burst(part) + once*(n-1)*part*m.Spread + n*part*m.Combine
+	case schedule.RecursiveDoubling:
+		return (levels+extra)*(m.latency(s)+s*wire) + levels*s*m.Combine
+	case schedule.HalvingDoubling:
+		t := extra*m.latency(s) + (2*(n-1)/n+extra)*s*wire + s*m.Combine
+		for half := range int(levels) {
+			t += 2 * m.latency(s/float64(int(2)<<half))
+		}
+		return t
+	case schedule.Ring:
+		return once*(n-1)*(m.latency(part)+part*wire) + (n-1)*part*m.Combine
+	case schedule.Tree:
+		deep := float64(bits.Len(uint(m.Ranks - 1)))
+		return once * deep * (m.latency(s) + s*wire)
+	case schedule.Chain:
+		segments := max(1, s/float64(chainSegment(int(s), m.Ranks)))
+		return once * ((n-2+segments)*m.latency(s/segments) + s*wire*(1+(n-2)/segments))
+	case schedule.Hierarchical:
+		nodes, local := float64(m.Nodes), float64(m.Local)
+		within := 2 * (m.latency(s/local) + s*m.Byte/m.far())
+		return within + 2*(nodes-1)*(m.latency(s/local/nodes)+s/local/nodes*wire) + s*m.Combine
+	}
+	return 0
+}
+
+// latency is that of a message of s bytes to one rank.
+func (m *model) latency(s float64) float64 {
+	if s > inlineBytes {
+		return m.Latency + m.Handover
+	}
+	return m.Latency
+}
+
+// burst is that of a message to each other rank.
+func (m *model) burst(s float64) float64 {
+	t := m.Latency + float64(m.Ranks-2)*m.Gap
+	if s > inlineBytes {
+		t += m.Handovers
+	}
+	return t
+}
+
+func (m *model) far() float64 { return max(m.Far, 1) }
+
+// Bounds of the segments that are chosen, in bytes: one is received and combined while
+// the next is under way, and each costs a message.
+const (
+	minSegment = 256 << 10
+	maxSegment = 512 << 10
+)
+
+// segmentBytes is how long the segments of a call are.
+func segmentBytes(f *Fingerprint, ranks, forced int) int {
+	if forced > 0 {
+		return min(forced, maxFrame)
+	}
+	s := f.Count * f.Type.Bytes()
+	switch {
+	case f.Algorithm == schedule.Chain || f.Algorithm == schedule.Tree:
+		return chainSegment(s, ranks)
+	case f.Collective == AllReduce || f.Collective == Reduce:
+		s /= ranks
+	}
+	return min(max(s/2, minSegment), maxSegment)
+}
+
+// chainSegment cuts s bytes so that filling the chain takes a fraction of the whole.
+func chainSegment(s, ranks int) int { return min(max(s/(4*ranks), minSegment), maxSegment) }

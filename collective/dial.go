@@ -1,0 +1,241 @@
+package collective
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/elasticps/elasticps/internal/stream"
+)
+
+// dialPause is the time between two attempts to reach a rank that may not listen yet.
+const dialPause = 20 * time.Millisecond
+
+// connectTime is what the connections to each rank may add to the time of a handshake.
+const connectTime = 20 * time.Millisecond
+
+// dial connects to a member: to its unix socket if it has one on this host, else by TCP.
+func (o *origin) dial(ctx context.Context, to member, h hello) (*stream.Conn, answer, error) {
+	network, address := "tcp", to.Address
+	if to.Local != "" && to.Host == o.self.Host && !o.cfg.TCPOnly {
+		network, address = "unix", to.Local
+	}
+	var nc net.Conn
+	var err error
+	if network == "tcp" && o.cfg.TLS != nil {
+		d := tls.Dialer{Config: o.cfg.TLS}
+		nc, err = d.DialContext(ctx, network, address)
+	} else {
+		var d net.Dialer
+		nc, err = d.DialContext(ctx, network, address)
+	}
+	if err != nil {
+		return nil, answer{}, err
+	}
+	conn := newConn(nc)
+	stop := context.AfterFunc(ctx, func() { _ = conn.CloseWithError(context.Cause(ctx)) })
+	a, err := o.introduce(conn, h)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = conn.Close() // the first error is the one to report
+		return nil, a, err
+	}
+	return conn, a, nil
+}
+
+// introduce proves the secret in both directions, says what the connection is for and
+// waits for the answer.
+func (o *origin) introduce(conn *stream.Conn, h hello) (a answer, err error) {
+	_ = conn.NetConn().SetReadDeadline(time.Now().Add(handshakeTimeout))
+	raw, err := conn.Next(3 + stream.NonceBytes)
+	if err != nil {
+		return a, err
+	}
+	if raw[0] != magic&0xff || raw[1] != magic>>8 || raw[2] != wireLevel {
+		return a, fmt.Errorf("%w: %v does not speak version %d of this protocol", ErrRefused, conn.NetConn().RemoteAddr(), wireLevel)
+	}
+	theirs := append([]byte(nil), raw[3:]...)
+	mine := stream.NewNonce()
+	if err := conn.Send(mine, stream.Proof(o.cfg.Secret, "dialed", theirs, mine)); err != nil {
+		return a, err
+	}
+	raw, err = conn.Next(stream.ProofBytes)
+	if err != nil {
+		return a, fmt.Errorf("%w (do both ranks know the same secret?)", err)
+	}
+	if !stream.SameProof(raw, stream.Proof(o.cfg.Secret, "listened", mine, theirs)) {
+		return a, fmt.Errorf("%w: the rank at %v does not know the secret", ErrRefused, conn.NetConn().RemoteAddr())
+	}
+	if err := sendJSON(conn, h); err != nil {
+		return a, err
+	}
+	if h.Link.Kind == linkMeet {
+		_ = conn.NetConn().SetReadDeadline(time.Time{}) // the context bounds it
+	}
+	if err := readJSON(conn, &a); err != nil {
+		return a, err
+	}
+	_ = conn.NetConn().SetReadDeadline(time.Time{})
+	switch {
+	case a.Conflict:
+		return a, fmt.Errorf("%w: %s", ErrConflict, a.Error)
+	case a.Error != "":
+		return a, fmt.Errorf("%w: %s", ErrRefused, a.Error)
+	}
+	return a, nil
+}
+
+// connect makes the connections of a group: this rank dials those before it and is
+// dialed by those behind. The error names who could not be reached. All of them have come
+// to the rendezvous a moment ago, so that it takes no longer than connections do.
+func (o *origin) connect(ctx context.Context, r roster) ([]*peer, error) {
+	ctx, stop := context.WithTimeout(ctx, handshakeTimeout+time.Duration(len(r.Members))*connectTime)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	rank := r.rankOf(o.self.Name)
+	peers := make([]*peer, len(r.Members))
+	failed := make(chan *MissingError, len(peers))
+	for i, m := range r.Members {
+		if i == rank {
+			failed <- nil
+			continue
+		}
+		go func() {
+			p, err := o.connectTo(ctx, r, rank, i)
+			if err != nil {
+				failed <- &MissingError{Names: []string{m.Name}, Err: err}
+				if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+					cancel(fmt.Errorf("collective: member %q: %w", m.Name, err))
+				}
+				return
+			}
+			peers[i] = p
+			failed <- nil
+		}()
+	}
+	var missing *MissingError
+	for range peers {
+		switch e := <-failed; {
+		case e == nil:
+		case missing == nil:
+			missing = e
+		case errors.Is(missing.Err, context.Canceled):
+			missing = e // that one was only told to stop
+		case errors.Is(e.Err, context.DeadlineExceeded):
+			missing.Names = append(missing.Names, e.Names...)
+		}
+	}
+	if missing == nil {
+		return peers, nil
+	}
+	for _, p := range peers {
+		if p != nil {
+			_ = p.control.Close()
+			p.data.close(missing)
+			p.direct.close(missing)
+		}
+	}
+	if i := r.rankOf(missing.Names[0]); !unreached(missing.Err) {
+		return nil, &RankError{Ranks: []int{i}, Names: missing.Names[:1], Reason: missing.Err.Error()}
+	}
+	return nil, missing
+}
+
+// unreached reports whether an error leaves open whether the rank lives.
+func unreached(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrRefused)
+}
+
+// streams is the number of data connections to a member; both ends find the same.
+func (o *origin) streams(to member) int {
+	switch {
+	case o.cfg.Streams > 0:
+		return o.cfg.Streams
+	case to.Host == o.self.Host:
+		return 1
+	}
+	return 4
+}
+
+// connectTo makes all connections to one rank.
+func (o *origin) connectTo(ctx context.Context, r roster, rank, i int) (*peer, error) {
+	p := &peer{rank: i}
+	to := r.Members[i]
+	keys := []linkKey{{Kind: linkControl}, {Kind: linkDirect}}
+	data := 1
+	if o.cfg.Local == nil {
+		data = o.streams(to)
+	}
+	for index := range data {
+		keys = append(keys, linkKey{Kind: linkData, Index: index})
+	}
+	links := make([]link, 0, len(keys))
+	for _, key := range keys {
+		key.Epoch = r.Epoch
+		var l link
+		var err error
+		if i < rank {
+			key.From = o.self.Nonce
+			l, err = o.open(ctx, to, key)
+		} else {
+			key.From = to.Nonce
+			l, err = o.take(ctx, key)
+		}
+		if err != nil {
+			for _, l := range links {
+				l.close(err)
+			}
+			return nil, err
+		}
+		links = append(links, l)
+	}
+	p.control = links[0].conn
+	if o.cfg.Local != nil {
+		p.direct, p.data = links[1].lane, links[2].lane
+		return p, nil
+	}
+	p.direct = newSocketLane([]*stream.Conn{links[1].conn})
+	var conns []*stream.Conn
+	for _, l := range links[2:] {
+		conns = append(conns, l.conn)
+	}
+	p.data = newSocketLane(conns)
+	return p, nil
+}
+
+// open dials one connection. A rank that does not listen is tried again: it may be about
+// to; one that refuses is not.
+func (o *origin) open(ctx context.Context, to member, key linkKey) (link, error) {
+	if o.cfg.Local != nil {
+		return o.openLocal(to, key)
+	}
+	conn, _, err := o.dial(ctx, to, hello{Group: o.cfg.Group, To: to.Name, Link: key})
+	return link{conn: conn}, err
+}
+
+// openLocal connects two ranks of one process.
+func (o *origin) openLocal(to member, key linkKey) (link, error) {
+	peer := o.cfg.Local.origin(to.Nonce)
+	if peer == nil {
+		return link{}, fmt.Errorf("%w: member %q is gone", ErrRankLost, to.Name)
+	}
+	var mine, theirs link
+	if key.Kind == linkControl {
+		a, b := net.Pipe()
+		mine.conn, theirs.conn = newConn(a), newConn(b)
+	} else {
+		mine.lane, theirs.lane = memoryLanes()
+	}
+	err := peer.park(key, theirs)
+	if err != nil {
+		mine.close(err)
+		theirs.close(err)
+	}
+	return mine, err
+}

@@ -1,0 +1,29 @@
+package collective
+
+// RaceEnabled tells tests that everything takes ten times as long.
+const RaceEnabled = raceEnabled
+
+// Kill ends a rank as the death of its process would: no word to anybody.
+func (g *Group) Kill() {
+	g.mu.Lock()
+	if g.err == nil {
+		g.err = ErrClosed
+		close(g.whole)
+	}
+	g.mu.Unlock()
+	for _, p := range g.peers {
+		if p != nil {
+			_ = p.control.Close()
+			p.data.close(ErrClosed)
+			p.direct.close(ErrClosed)
+		}
+	}
+	g.origin.close()
+}
+
+// Freeze stops the control frames of a rank, as SIGSTOP would, until the returned func is
+// called.
+func (g *Group) Freeze() func() {
+	g.mu.Lock()
+	return g.mu.Unlock
+}

@@ -1,0 +1,327 @@
+package collective
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/elasticps/elasticps/internal/stream"
+)
+
+// lane carries frames between this rank and another one, in order in both directions. One
+// goroutine at a time sends, one receives.
+type lane interface {
+	// send sends a frame without waiting for the peer. Unless copied is set, the payload
+	// must not change before the ticket is through.
+	send(h *header, payload []byte, copied bool) (ticket, error)
+	// next receives the header of the next frame; then read or view takes its payload.
+	next(h *header) error
+	read(dst []byte) error
+	// view is the payload, n bytes, until release. Who has called next calls read or
+	// release, also after an error of view or of its own.
+	view(n int) ([]byte, error)
+	release()
+	// close ends the lane with an error for all calls.
+	close(err error)
+}
+
+// tally counts what was sent and may be changed again.
+type tally struct {
+	mu   sync.Mutex
+	cond sync.Cond // more is done, or has come, or the end
+	sent uint64
+	done uint64
+	busy bool // somebody uses what comes next
+	err  error
+}
+
+// ticket stands for one send. The zero value is through.
+type ticket struct {
+	tally *tally
+	n     uint64
+}
+
+// through reports whether the payload may be changed.
+func (t ticket) through() bool {
+	if t.tally == nil {
+		return true
+	}
+	t.tally.mu.Lock()
+	defer t.tally.mu.Unlock()
+	return t.tally.done >= t.n
+}
+
+// wait waits until the payload may be changed. The error is that of a lane which has ended
+// before the payload was used; it will not be any more.
+func (t ticket) wait() error {
+	if t.tally == nil {
+		return nil
+	}
+	t.tally.mu.Lock()
+	defer t.tally.mu.Unlock()
+	for t.tally.done < t.n && (t.tally.err == nil || t.tally.busy) {
+		t.tally.cond.Wait()
+	}
+	if t.tally.done >= t.n {
+		return nil
+	}
+	return t.tally.err
+}
+
+// packet is a frame on its way.
+type packet struct {
+	header  header
+	payload []byte
+	copied  bool // the payload is nobody else's
+}
+
+// packets is a queue whose memory is used again.
+type packets struct {
+	list  []packet
+	first int // of those that are left
+}
+
+func (q *packets) add(p packet) { q.list = append(q.list, p) }
+func (q *packets) left() int    { return len(q.list) - q.first }
+
+// take removes the first one.
+func (q *packets) take() packet {
+	p := q.list[q.first]
+	q.list[q.first] = packet{}
+	if q.first++; q.first == len(q.list) {
+		q.list, q.first = q.list[:0], 0
+	}
+	return p
+}
+
+// drop removes those that no use can be made of: their payload is their sender's again.
+func (q *packets) drop() {
+	q.list = slices.DeleteFunc(q.list[q.first:], func(p packet) bool { return !p.copied })
+	q.first = 0
+}
+
+// memory is one direction of a lane within a process: the receiver uses the sender's
+// slices where they are.
+type memory struct {
+	tally
+	queue packets
+}
+
+func newMemory() *memory {
+	m := &memory{}
+	m.cond.L = &m.mu
+	return m
+}
+
+func (m *memory) end(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err == nil {
+		m.err = err
+	}
+	m.queue.drop()
+	m.cond.Broadcast()
+}
+
+// memoryLane is a lane within a process.
+type memoryLane struct {
+	out, in *memory
+	now     packet // that is being received
+}
+
+// memoryLanes returns both ends of a lane.
+func memoryLanes() (lane, lane) {
+	a, b := newMemory(), newMemory()
+	return &memoryLane{out: a, in: b}, &memoryLane{out: b, in: a}
+}
+
+func (l *memoryLane) send(h *header, payload []byte, copied bool) (ticket, error) {
+	if copied {
+		payload = bytes.Clone(payload)
+	}
+	m := l.out
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return ticket{}, m.err
+	}
+	m.sent++
+	m.queue.add(packet{*h, payload, copied})
+	m.cond.Broadcast()
+	if copied {
+		return ticket{}, nil
+	}
+	return ticket{&m.tally, m.sent}, nil
+}
+
+func (l *memoryLane) next(h *header) error {
+	m := l.in
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.queue.left() == 0 {
+		if m.err != nil {
+			return m.err
+		}
+		m.cond.Wait()
+	}
+	l.now = m.queue.take()
+	m.busy = true
+	*h = l.now.header
+	return nil
+}
+
+func (l *memoryLane) read(dst []byte) error {
+	copy(dst, l.now.payload)
+	l.release()
+	return nil
+}
+
+func (l *memoryLane) view(int) ([]byte, error) { return l.now.payload, nil }
+
+func (l *memoryLane) release() {
+	l.now = packet{}
+	m := l.in
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.busy = false
+	m.done++
+	m.cond.Broadcast()
+}
+
+func (l *memoryLane) close(err error) {
+	l.out.end(err)
+	l.in.end(err)
+}
+
+// Payloads of up to inlineBytes are written to the socket by their caller, which costs no
+// hand-over, but no more than maxInline bytes of one call: it has to go on reading, and
+// that is as much as the kernel has room for when the peer does not read. (What is left
+// there from earlier calls is read by a peer that has not come so far, and only one that has
+// can be waiting for this rank to read.)
+const (
+	inlineBytes = 15 << 10
+	maxInline   = 64 << 10
+)
+
+// socket is one connection of a lane.
+type socket struct {
+	tally
+	conn    *stream.Conn
+	queue   packets
+	writing bool // a goroutine writes what is queued
+}
+
+// socketLane is a lane over connections that take turns, frame by frame.
+type socketLane struct {
+	sockets []*socket
+	out, in int    // the connection whose turn it is
+	inline  int    // bytes of this call that its caller has written
+	scratch []byte // for views
+}
+
+func newSocketLane(conns []*stream.Conn) *socketLane {
+	l := &socketLane{}
+	for _, c := range conns {
+		s := &socket{conn: c}
+		s.cond.L = &s.mu
+		l.sockets = append(l.sockets, s)
+	}
+	return l
+}
+
+// send needs no copy: what arrives is read aside before it waits for what was sent.
+func (l *socketLane) send(h *header, payload []byte, _ bool) (ticket, error) {
+	s := l.sockets[l.out]
+	l.out = (l.out + 1) % len(l.sockets)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return ticket{}, s.err
+	}
+	if h.part == 0 {
+		l.inline = 0
+	}
+	if !s.writing && len(payload) <= inlineBytes && l.inline+len(payload) <= maxInline {
+		l.inline += len(payload)
+		var raw [headerBytes]byte
+		h.encode(&raw)
+		return ticket{}, s.conn.Send(raw[:], payload) // it copies what is small
+	}
+	s.sent++
+	s.queue.add(packet{*h, payload, false})
+	if !s.writing {
+		s.writing = true
+		go s.write()
+	}
+	return ticket{&s.tally, s.sent}, nil
+}
+
+// write writes what is queued, until nothing is.
+func (s *socket) write() {
+	var raw [headerBytes]byte
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.queue.left() > 0 && s.err == nil {
+		p := s.queue.take()
+		s.busy = true
+		s.mu.Unlock()
+		p.header.encode(&raw)
+		err := s.conn.Send(raw[:], p.payload)
+		s.mu.Lock()
+		s.busy = false
+		if err != nil && s.err == nil {
+			s.err = err
+		}
+		if err == nil {
+			s.done++
+		}
+		s.cond.Broadcast()
+	}
+	s.writing = false
+	if s.err != nil {
+		s.queue = packets{} // the payloads are their senders' again
+	}
+	s.cond.Broadcast()
+}
+
+func (l *socketLane) next(h *header) error {
+	raw, err := l.sockets[l.in].conn.Next(headerBytes)
+	if err != nil {
+		return err
+	}
+	if err := h.decode(raw); err != nil {
+		return err
+	}
+	if h.kind != frameData {
+		return fmt.Errorf("%w: frame of kind %d among data", ErrRefused, h.kind)
+	}
+	return nil
+}
+
+func (l *socketLane) read(dst []byte) error {
+	err := l.sockets[l.in].conn.ReadFull(dst)
+	l.release()
+	return err
+}
+
+func (l *socketLane) view(n int) ([]byte, error) {
+	if cap(l.scratch) < n {
+		l.scratch = make([]byte, max(n, 64<<10))
+	}
+	return l.scratch[:n], l.sockets[l.in].conn.ReadFull(l.scratch[:n])
+}
+
+func (l *socketLane) release() { l.in = (l.in + 1) % len(l.sockets) }
+
+func (l *socketLane) close(err error) {
+	for _, s := range l.sockets {
+		_ = s.conn.CloseWithError(err) // what it had before is as good
+		s.mu.Lock()
+		if s.err == nil {
+			s.err = err
+		}
+		s.cond.Broadcast()
+		s.mu.Unlock()
+	}
+}

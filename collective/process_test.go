@@ -1,0 +1,135 @@
+package collective_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/elasticps/elasticps/collective"
+)
+
+// TestMain is also the program of the ranks that run as processes of their own.
+func TestMain(m *testing.M) {
+	if rank, ok := os.LookupEnv("COLLECTIVE_TEST_RANK"); ok {
+		if err := rankProcess(rank, strings.Split(os.Getenv("COLLECTIVE_TEST_ADDRESSES"), ",")); err != nil {
+			fmt.Println("failed:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// rankProcess makes calls until a rank is lost, goes on without it, and says so.
+func rankProcess(text string, addresses []string) error {
+	rank, err := strconv.Atoi(text)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	g, err := collective.Join(ctx, collective.Config{
+		Rank: rank, Size: len(addresses), Addresses: addresses, TCPOnly: os.Getenv("COLLECTIVE_TEST_TCP") != "",
+		Secret: []byte("of the test"), NoCalibration: true,
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println("joined")
+	for err == nil {
+		err = sumOnes(ctx, g, 1<<20)
+	}
+	fmt.Println("lost", collective.Lost(err), err)
+	if g, err = g.Shrink(ctx, collective.Lost(err)...); err != nil {
+		return err
+	}
+	if err := sumOnes(ctx, g, 1<<20); err != nil {
+		return err
+	}
+	fmt.Println("goes on", g.Size())
+	return g.Close()
+}
+
+// process is a rank that runs as a process.
+type process struct {
+	cmd   *exec.Cmd
+	lines chan string
+}
+
+func startRank(t *testing.T, rank int, addresses []string, tcp bool) *process {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprint("COLLECTIVE_TEST_RANK=", rank), "COLLECTIVE_TEST_ADDRESSES="+strings.Join(addresses, ","))
+	if tcp {
+		cmd.Env = append(cmd.Env, "COLLECTIVE_TEST_TCP=1")
+	}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	p := &process{cmd, make(chan string, 16)}
+	go func() {
+		defer close(p.lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			p.lines <- s.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may be over
+		_ = cmd.Wait()         // and was killed, some of the time
+	})
+	return p
+}
+
+// expect wants a line that begins so before the deadline.
+func (p *process) expect(t *testing.T, begin string, deadline time.Time) {
+	t.Helper()
+	select {
+	case line := <-p.lines:
+		require.True(t, strings.HasPrefix(line, begin), "got %q, want %q", line, begin)
+	case <-time.After(time.Until(deadline)):
+		require.Fail(t, "too late", "want %q", begin)
+	}
+}
+
+// A process that is killed in the middle of a call is an error on all others within a
+// second; they have made a smaller group and a correct sum within two. So it is when the
+// host of the rendezvous is killed.
+func TestProcessKilled(t *testing.T) {
+	for _, tcp := range []bool{false, true} {
+		for _, victim := range []int{0, 2} {
+			t.Run(fmt.Sprintf("rank %d, tcp %v", victim, tcp), func(t *testing.T) {
+				addresses := freeAddresses(t, 4)
+				var ranks []*process
+				for rank := range addresses {
+					ranks = append(ranks, startRank(t, rank, addresses, tcp))
+				}
+				for _, p := range ranks {
+					p.expect(t, "joined", time.Now().Add(patience))
+				}
+				<-time.After(50 * time.Millisecond) // at no particular moment of a call
+				killed := time.Now()
+				require.NoError(t, ranks[victim].cmd.Process.Kill())
+				for rank, p := range ranks {
+					if rank != victim {
+						p.expect(t, fmt.Sprintf("lost [%d]", victim), killed.Add(soon))
+					}
+				}
+				t.Log("all know after", time.Since(killed))
+				for rank, p := range ranks {
+					if rank != victim {
+						p.expect(t, "goes on 3", killed.Add(2*soon))
+					}
+				}
+				t.Log("all go on after", time.Since(killed))
+			})
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/elasticps/elasticps/collective"
+)
+
+// reduceSizes are the sizes of the all-reduce rows, in bytes.
+func reduceSizes() []int64 { return []int64{64 * kib, mib, 4 * mib, 64 * mib} }
+
+// smallReduce is the size whose latency is measured.
+const smallReduce = kib
+
+// wireBytes is how many times the bytes of the buffer all ranks together send at least, and
+// so what the algorithm's bandwidth is less than that of the wire.
+const wireBytes = 2 * (numRanks - 1)
+
+func reduceFamily(transport string) family {
+	name := "allreduce." + transport
+	return family{
+		[]string{name, name + ".busbw", name + ".latency.p50", name + ".latency.p99"},
+		func(b *bench, ctx context.Context) error { return b.measureReduce(ctx, transport, name) },
+	}
+}
+
+// measureReduce measures all-reduces of four ranks: bytes of the buffer per second against
+// the bound that raw streams between the same processes set, and the time of a small one.
+func (b *bench) measureReduce(ctx context.Context, transport, name string) error {
+	b.retire()
+	c, err := startRanks(ctx, transport, b.secret, b.stderr)
+	if err != nil {
+		return err
+	}
+	defer c.close(ctx)
+	for _, size := range reduceSizes() {
+		p, err := b.alternate(ctx, c.bound(transport, size), c.bandwidth(size))
+		if err != nil {
+			return err
+		}
+		r := compared(name, size, "GB/s", 1e-9, p.product[0], p.limit[0])
+		r.Note = fmt.Sprintf("%d ranks", numRanks)
+		if err := b.out.add(r); err != nil {
+			return err
+		}
+		bus := measured(name+".busbw", size, "GB/s", 2e-9*(numRanks-1)/numRanks, p.product[0])
+		if err := b.out.add(bus); err != nil {
+			return err
+		}
+	}
+	p, err := b.alternate(ctx, nil, c.latency)
+	if err != nil {
+		return err
+	}
+	for i, percentile := range []string{"p50", "p99"} {
+		if err := b.out.add(measured(name+".latency."+percentile, smallReduce, "us", 1e6, p.product[i])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bound is the probe of what raw streams, or memory copies, allow.
+func (c *crewOfRanks) bound(transport string, size int64) probe {
+	scaled := func(figures []float64, err error) ([]float64, error) {
+		for i := range figures {
+			figures[i] /= wireBytes
+		}
+		return figures, err
+	}
+	if transport == transportLocal {
+		var to [][]float32
+		for range numRanks - 1 {
+			to = append(to, gradient(size))
+		}
+		copies := plainCopy(gradient(size), to...)
+		return func(ctx context.Context, d time.Duration) ([]float64, error) { return scaled(copies(ctx, d)) }
+	}
+	return func(ctx context.Context, d time.Duration) ([]float64, error) {
+		if err := c.tell(ctx, orderStream, d.Nanoseconds()); err != nil {
+			return nil, err
+		}
+		sum, err := c.stream(ctx, d)
+		return scaled([]float64{sum}, err)
+	}
+}
+
+// bandwidth is the probe of the bytes of the buffer per second.
+func (c *crewOfRanks) bandwidth(size int64) probe {
+	return func(ctx context.Context, d time.Duration) ([]float64, error) {
+		done, begin := int64(0), time.Now()
+		for time.Since(begin) < d {
+			times := max(1, 2*mib/size)
+			if err := c.tell(ctx, orderReduce, size, times); err != nil {
+				return nil, err
+			}
+			if err := c.reduce(ctx, size, times); err != nil {
+				return nil, err
+			}
+			done += times
+		}
+		return []float64{float64(done*size) / time.Since(begin).Seconds()}, nil
+	}
+}
+
+// latency is the probe of the time of one small all-reduce, p50 and p99.
+func (c *crewOfRanks) latency(ctx context.Context, d time.Duration) ([]float64, error) {
+	const batch = 500
+	var took []time.Duration
+	for begin := time.Now(); time.Since(begin) < d; {
+		if err := c.tell(ctx, orderReduce, smallReduce, batch); err != nil {
+			return nil, err
+		}
+		c.buffers = nil
+		for range c.groups {
+			c.buffers = append(c.buffers, gradient(smallReduce))
+		}
+		err := c.each(func(i int) error {
+			x := collective.Of(c.buffers[i])
+			for range batch {
+				begin := time.Now()
+				if err := c.groups[i].AllReduce(ctx, x, x, collective.Average); err != nil {
+					return err
+				}
+				if i == 0 {
+					took = append(took, time.Since(begin))
+				}
+			}
+			return nil
+		}, len(c.groups))
+		if err != nil {
+			return nil, err
+		}
+	}
+	return []float64{quantile(took, 0.5).Seconds(), quantile(took, 0.99).Seconds()}, nil
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/elasticps/elasticps/collective"
+)
+
+// roleRank as the first argument makes the program one of the ranks of a group.
+const roleRank = "rank"
+
+// numRanks is the size of the groups that are measured.
+const numRanks = 4
+
+// What the first rank asks of the others, in a broadcast of two numbers.
+const (
+	orderEnd    int64 = iota
+	orderReduce       // all-reduces: bytes of each; how many
+	orderStream       // a raw stream to the next rank: for so many nanoseconds; bytes of a probe
+)
+
+// crewOfRanks is a group, of which this process has the first rank or all.
+type crewOfRanks struct {
+	groups  []*collective.Group // of this process
+	buffers [][]float32         // of each of those
+	raw     *rawServer
+	next    *rawConn // raw stream to the next rank
+	procs   []*exec.Cmd
+	cancel  context.CancelFunc
+}
+
+// startRanks starts a group over a transport.
+func startRanks(ctx context.Context, transport, secret string, stderr io.Writer) (*crewOfRanks, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	c := &crewOfRanks{cancel: cancel}
+	err := c.start(ctx, transport, secret, stderr)
+	if err != nil {
+		c.close(ctx)
+		return nil, fmt.Errorf("bench: ranks over %s: %w", transport, err)
+	}
+	return c, nil
+}
+
+func (c *crewOfRanks) start(ctx context.Context, transport, secret string, stderr io.Writer) error {
+	if transport == transportLocal {
+		return c.joinLocal(ctx)
+	}
+	var addresses []string
+	for range numRanks {
+		a, err := freeAddress(ctx)
+		if err != nil {
+			return err
+		}
+		addresses = append(addresses, a)
+	}
+	for rank := 1; rank < numRanks; rank++ {
+		cmd := exec.CommandContext(ctx, executable(), roleRank, "-rank", fmt.Sprint(rank), "-transport", transport, "-addresses", strings.Join(addresses, ","))
+		cmd.Env = append(os.Environ(), secretVariable+"="+secret)
+		cmd.Stderr = stderr
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		c.procs = append(c.procs, cmd)
+	}
+	return c.join(ctx, 0, transport, secret, addresses)
+}
+
+// joinLocal makes all ranks of a group in this process.
+func (c *crewOfRanks) joinLocal(ctx context.Context) error {
+	local := &collective.Local{}
+	c.groups = make([]*collective.Group, numRanks)
+	return c.each(func(i int) (err error) {
+		c.groups[i], err = collective.Join(ctx, collective.Config{Rank: i, Size: numRanks, Local: local})
+		return err
+	}, numRanks)
+}
+
+// each calls f for n ranks of this process at once.
+func (c *crewOfRanks) each(f func(i int) error, n int) error {
+	errs := make(chan error, n)
+	for i := 1; i < n; i++ {
+		go func() { errs <- f(i) }()
+	}
+	errs <- f(0)
+	var all []error
+	for range n {
+		all = append(all, <-errs)
+	}
+	return errors.Join(all...)
+}
+
+// join makes one rank, and its raw stream to the next one.
+func (c *crewOfRanks) join(ctx context.Context, rank int, transport, secret string, addresses []string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	g, err := collective.Join(ctx, collective.Config{
+		Rank: rank, Size: numRanks, Addresses: addresses, Secret: []byte(secret), TCPOnly: transport == transportTCP,
+	})
+	if err != nil {
+		return err
+	}
+	c.groups = []*collective.Group{g}
+	if c.raw, err = startRawServer(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	const room = 128 // for an address
+	address := c.raw.tcp
+	if transport == transportUnix {
+		address = c.raw.unix
+	}
+	mine, all := make([]uint8, room), make([]uint8, numRanks*room)
+	copy(mine, address)
+	if err := g.AllGather(ctx, collective.Of(all), collective.Of(mine)); err != nil {
+		return err
+	}
+	next := (rank + 1) % numRanks
+	c.next, err = dialRaw(ctx, transport, strings.TrimRight(string(all[next*room:(next+1)*room]), "\x00"), uploading())
+	return err
+}
+
+// runRank is a rank other than the first, until that one ends it.
+func runRank(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("bench rank", flag.ContinueOnError)
+	rank := fs.Int("rank", 0, "of this process")
+	transport := fs.String("transport", transportTCP, "tcp or unix")
+	addresses := fs.String("addresses", "", "of all ranks")
+	if err := fs.Parse(args); err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	c := &crewOfRanks{cancel: cancel}
+	defer c.close(ctx)
+	if err := c.join(ctx, *rank, *transport, os.Getenv(secretVariable), strings.Split(*addresses, ",")); err != nil {
+		return err
+	}
+	for {
+		order := make([]int64, 3)
+		if err := c.groups[0].Broadcast(ctx, collective.Of(order), collective.Of(order), 0); err != nil {
+			return err
+		}
+		switch order[0] {
+		case orderReduce:
+			if err := c.reduce(ctx, order[1], order[2]); err != nil {
+				return err
+			}
+		case orderStream:
+			if _, err := c.stream(ctx, time.Duration(order[1])); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// tell gives the other processes an order.
+func (c *crewOfRanks) tell(ctx context.Context, order ...int64) error {
+	if len(c.groups) > 1 {
+		return nil // there are none
+	}
+	order = append(order, 0, 0)[:3]
+	return c.groups[0].Broadcast(ctx, collective.Of(order), collective.Of(order), 0)
+}
+
+// reduce makes all-reduces on all ranks of this process.
+func (c *crewOfRanks) reduce(ctx context.Context, size, times int64) error {
+	if len(c.buffers) == 0 || int64(4*len(c.buffers[0])) != size {
+		c.buffers = nil
+		for range c.groups {
+			c.buffers = append(c.buffers, gradient(size))
+		}
+	}
+	return c.each(func(i int) error {
+		x := collective.Of(c.buffers[i])
+		for range times {
+			if err := c.groups[i].AllReduce(ctx, x, x, collective.Average); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, len(c.groups))
+}
+
+// stream measures the raw streams of all ranks to the next ones at the same time, in bytes
+// per second of all together.
+func (c *crewOfRanks) stream(ctx context.Context, d time.Duration) (float64, error) {
+	figures, err := c.next.stream(ctx, d)
+	if err != nil {
+		return 0, err
+	}
+	all := make([]float64, numRanks)
+	if err := c.groups[0].AllGather(ctx, collective.Of(all), collective.Of(figures[:1])); err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for _, x := range all {
+		sum += x
+	}
+	return sum, nil
+}
+
+// close ends the ranks, in whatever state they are.
+func (c *crewOfRanks) close(ctx context.Context) {
+	if len(c.groups) > 0 && len(c.procs) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, opTimeout)
+		_ = c.tell(ctx, orderEnd) // who does not hear it is killed
+		cancel()
+	}
+	for _, g := range c.groups {
+		if g != nil {
+			_ = g.Close() // everything is thrown away
+		}
+	}
+	if c.next != nil {
+		_ = c.next.Close() // nothing is under way
+	}
+	if c.raw != nil {
+		c.raw.close()
+	}
+	c.cancel()
+	for _, p := range c.procs {
+		_ = p.Wait() // it was killed, if it did not end by itself
+	}
+}
