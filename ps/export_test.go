@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/internal/stream"
 	"github.com/elasticps/elasticps/internal/table"
 	"github.com/elasticps/elasticps/internal/wire"
-	"github.com/elasticps/elasticps/internal/stream"
 	"github.com/elasticps/elasticps/shard"
 )
 
