@@ -171,7 +171,7 @@ func TestWideLengthsDiffer(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 0))
 	for _, op := range operations() {
 		for range 200 {
-			lengths := [4]int{rng.IntN(70), rng.IntN(70), rng.IntN(70), rng.IntN(70)}
+			lengths := [5]int{rng.IntN(70), rng.IntN(70), rng.IntN(70), rng.IntN(70), rng.IntN(70)}
 			cut := operation{op.name, func(x [5][]float32, s [8]float32) uint32 {
 				for i := range x {
 					x[i] = x[i][:lengths[i]]
