@@ -60,6 +60,7 @@ type conn struct {
 
 	monMu    sync.Mutex
 	monitors map[refFields]etf.Pid // monitors of the peer on processes here
+	told     chan struct{}         // capacity 1: the peer was told about one of them
 
 	// The reader's own.
 	dec      *decoder
@@ -78,6 +79,7 @@ func newConn(n *Node, h *handshaken) *conn {
 		done:        make(chan struct{}),
 		clockStart:  time.Now(),
 		monitors:    make(map[refFields]etf.Pid),
+		told:        make(chan struct{}, 1),
 		dec:         newDecoder(),
 		interned:    make(map[string]string),
 	}

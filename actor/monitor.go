@@ -2,6 +2,7 @@ package actor
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/ergo-services/ergo/etf"
 	"github.com/ergo-services/ergo/gen"
@@ -39,15 +40,44 @@ func (c *conn) DemonitorReg(local etf.Pid, remote gen.ProcessID, ref etf.Ref) er
 // MonitorExitReg tells the peer that a process which it watches has ended.
 func (c *conn) MonitorExitReg(_ etf.Pid, terminated gen.ProcessID, reason string, ref etf.Ref) error {
 	fields := refFields{ref.Creation, ref.ID}
-	c.monMu.Lock()
-	delete(c.monitors, fields)
-	c.monMu.Unlock()
 	c.outbox.build(c, kindMonitorExit, func(e *encoder) {
 		e.name(terminated.Name)
 		e.str(reason)
 		e.ref(fields)
 	})
+	c.monMu.Lock()
+	delete(c.monitors, fields)
+	c.monMu.Unlock()
+	select {
+	case c.told <- struct{}{}:
+	default:
+	}
 	return nil
+}
+
+// newsWait bounds how long a node that closes waits for the news of its processes.
+const newsWait = 500 * time.Millisecond
+
+// awaitNews returns when the peer has been told about all processes here that it watches.
+// They have ended; ergo sees to the news a little later.
+func (c *conn) awaitNews() {
+	timer := time.NewTimer(newsWait)
+	defer timer.Stop()
+	for {
+		c.monMu.Lock()
+		left := len(c.monitors)
+		c.monMu.Unlock()
+		if left == 0 {
+			return
+		}
+		select {
+		case <-c.told:
+		case <-timer.C: // a process that does not end
+			return
+		case <-c.done:
+			return
+		}
+	}
 }
 
 func (c *conn) onMonitor(k kind, body []byte) error {

@@ -147,6 +147,27 @@ func TestMonitorOverFailingConnection(t *testing.T) {
 	require.Empty(t, w.heard)
 }
 
+// A node that closes has told who watches its processes that they ended, and how, before its
+// connections close.
+func TestEndOfProcessesIsToldBeforeThatOfTheNode(t *testing.T) {
+	const rounds, targets = 20, 20
+	for range rounds {
+		a, b := pair(t)
+		w := spawnWatcher(t, a, "watcher", Options{})
+		for i := range targets {
+			ref := spawn(t, b, fmt.Sprint("target-", i), echo)
+			tell(t, a, "watcher", func(c *Context) error { return c.Monitor(ref) })
+		}
+		_, err := a.Call(within(t, 5*time.Second), b.Ref("target-0"), testMessage{}) // behind the monitors
+		require.NoError(t, err)
+		require.NoError(t, b.Close())
+		for range targets {
+			require.NoError(t, w.expect(t).(Down).Err)
+		}
+		require.NoError(t, a.Close())
+	}
+}
+
 func TestManyDownsAtOnce(t *testing.T) {
 	a, b := pair(t)
 	w := spawnWatcher(t, a, "watcher", Options{MailboxSize: 1})

@@ -350,6 +350,7 @@ func (w *network) close() {
 	var wg sync.WaitGroup
 	for _, c := range conns {
 		wg.Go(func() {
+			c.awaitNews()
 			c.goodbye()
 			c.fail(ErrClosed)
 		})
@@ -358,12 +359,13 @@ func (w *network) close() {
 	w.serving.Wait()
 }
 
-// goodbye lets the peer know at once, after all that was sent.
+// goodbye lets the peer know at once, after all that was sent, the news of processes that
+// have ended among it.
 func (c *conn) goodbye() {
 	e := c.n.encs.get()
 	defer c.n.encs.put(e)
 	e.begin(kindBye)
-	if c.s.Send(e.finish()) == nil {
+	if c.send(e.finish()) == nil {
 		_ = c.s.Flush() // a peer that does not read any more sees the end either way
 	}
 }
