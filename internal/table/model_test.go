@@ -380,6 +380,9 @@ func TestAgainstModel(t *testing.T) {
 				seeds, operations = 1, 25
 			}
 			if c.Dim > 1000 {
+				if testing.Short() {
+					t.Skip("compares large rows")
+				}
 				seeds, operations = 1, 6
 			}
 			for seed := range uint64(seeds) {
