@@ -9,9 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,7 +82,7 @@ func openOrigin(ctx context.Context, cfg Config) (*origin, error) {
 	o := &origin{cfg: cfg, began: time.Now(), parked: map[linkKey]link{}, changed: make(chan struct{})}
 	o.ctx, o.stop = context.WithCancel(context.Background())
 	nonce := hex.EncodeToString(stream.NewNonce()[:8])
-	o.self = member{Name: cfg.Name, Rank: cfg.Rank, Nonce: nonce, Host: hostID(), Node: cfg.Node}
+	o.self = member{Name: cfg.Name, Rank: cfg.Rank, Nonce: nonce, Host: stream.HostID(), Node: cfg.Node}
 	if cfg.Size == 0 {
 		o.self.Rank = 0
 	}
@@ -122,13 +120,6 @@ func openOrigin(ctx context.Context, cfg Config) (*origin, error) {
 	o.self.Local = name
 	o.accept(l)
 	return o, nil
-}
-
-// hostID tells whether two processes share a machine, and so its unix sockets.
-func hostID() string {
-	name, _ := os.Hostname() // empty is as good as any other name
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return name + "/" + strings.TrimSpace(string(boot))
 }
 
 func (o *origin) accept(l net.Listener) {

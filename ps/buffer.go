@@ -11,26 +11,28 @@ type buffer struct {
 func (b *buffer) bytes(n int) []byte        { return wire.Bytes(b.values[:])[:n] }
 func (b *buffer) floats(n uint32) []float32 { return b.values[:n] }
 
-// buffers is a bounded list of free buffers.
-type buffers chan *buffer
+type buffers = freeList[buffer]
 
-// get returns a free buffer or makes one.
-func (f buffers) get() *buffer {
+// freeList is a bounded list of what may be used again.
+type freeList[T any] chan *T
+
+// get returns a free one or makes one.
+func (f freeList[T]) get() *T {
 	select {
-	case b := <-f:
-		return b
+	case x := <-f:
+		return x
 	default:
-		return new(buffer)
+		return new(T)
 	}
 }
 
-// put gives a buffer back; one too many is left to the garbage collector.
-func (f buffers) put(b *buffer) {
-	if b == nil {
+// put gives one back; one too many is left to the garbage collector. Nil is fine.
+func (f freeList[T]) put(x *T) {
+	if x == nil {
 		return
 	}
 	select {
-	case f <- b:
+	case f <- x:
 	default:
 	}
 }

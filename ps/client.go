@@ -121,7 +121,7 @@ type Client struct {
 	joins       atomic.Uint64 // that were begun, and that were answered
 	calls       sync.Pool
 	operations  sync.Pool
-	groups      rowGroups
+	groups      freeList[rowGroup]
 	finished    atomic.Uint32 // clocks that every member has finished, at least
 	asking      chan struct{} // capacity 1: somebody asks for finished
 	deadlines   deadlines
@@ -150,7 +150,7 @@ func dialJob(ctx context.Context, cfg ClientConfig, observer bool) (*Client, err
 	c := &Client{
 		cfg: cfg.withDefaults(), coordinator: coordinators(cfg.Coordinator, cfg.Standbys), layers: map[string]int{}, nonce: randomID(), observer: observer,
 		links: map[linkKey]*link{}, dials: map[linkKey]*dialing{}, busy: newBusy(), locals: map[string]*Server{},
-		groups: make(rowGroups, 16), asking: make(chan struct{}, 1),
+		groups: make(freeList[rowGroup], 16), asking: make(chan struct{}, 1),
 	}
 	c.calls.New = func() any { return new(call) }
 	c.operations.New = func() any { return &operation{c: c} }

@@ -112,7 +112,7 @@ func dial(ctx context.Context, to serverInfo, tlsConfig *tls.Config, cfg stream.
 	defer cancel()
 	var errs []error
 	var d net.Dialer
-	if to.Local != "" && to.Host == hostID() {
+	if to.Local != "" && to.Host == stream.HostID() {
 		nc, err := d.DialContext(ctx, "unix", to.Local)
 		if err == nil {
 			return greet(ctx, nc, to, cfg)

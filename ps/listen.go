@@ -162,13 +162,6 @@ func checkAdvertise(addr, listen string) error {
 	return nil
 }
 
-// hostID tells whether two processes share a machine, and so its unix sockets.
-func hostID() string {
-	name, _ := os.Hostname() // empty is as good as any other name
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return name + "/" + strings.TrimSpace(string(boot))
-}
-
 func randomID() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // crashes the program rather than fail

@@ -133,25 +133,9 @@ func (g *rowGroup) bytes() int {
 // keptRowsBytes is how much memory of an operation on rows is kept for the next one.
 const keptRowsBytes = 16 << 20
 
-// rowGroups is a bounded list of groups for reuse.
-type rowGroups chan *rowGroup
-
-func (f rowGroups) get() *rowGroup {
-	select {
-	case g := <-f:
-		return g
-	default:
-		return new(rowGroup)
-	}
-}
-
-// put gives a group back; a large one is left to the garbage collector.
-func (f rowGroups) put(g *rowGroup) {
-	if g.bytes() > keptRowsBytes {
-		return
-	}
-	select {
-	case f <- g:
-	default:
+// keep puts a group onto a list for the next operation, unless it is large.
+func (g *rowGroup) keep(free freeList[rowGroup]) {
+	if g.bytes() <= keptRowsBytes {
+		free.put(g)
 	}
 }

@@ -37,7 +37,7 @@ func (c *Client) PullRows(ctx context.Context, table string, ids []int64, dst []
 		return err
 	}
 	g := c.groups.get()
-	defer c.groups.put(g)
+	defer g.keep(c.groups)
 	g.gather(ids, c.job.Model.Layers[i].RowElems(), c.hashes[i])
 	if err := c.sendRows(ctx, op, wire.PullRows, i, g); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (c *Client) PushRows(ctx context.Context, table string, ids []int64, grads 
 	}
 	defer op.release()
 	g := c.groups.get()
-	defer c.groups.put(g)
+	defer g.keep(c.groups)
 	g.gather(ids, c.job.Model.Layers[i].RowElems(), c.hashes[i])
 	g.sum(grads)
 	return c.sendRows(ctx, op, wire.PushRows, i, g)

@@ -140,7 +140,7 @@ func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		cfg: cfg, log: cfg.logger(), token: stream.NewNonce(), coordinator: coordinators(cfg.Coordinator, cfg.Standbys), free: make(buffers, 64),
 		replicas: map[shard.ID]*replica{}, conns: map[*stream.Conn]struct{}{}, flights: map[flightKey]*flight{}, peers: map[peerKey]chan *peer{},
 		cutRoom: newCutRoom(cmp.Or(cfg.CheckpointMemory, defaultCheckpointMemory)),
-		info:    serverInfo{ID: cfg.ID, Node: cfg.Node.Name(), Addr: cfg.Node.Addr(), Host: hostID(), Instance: randomID(), Domain: cmp.Or(cfg.Domain, hostID())},
+		info:    serverInfo{ID: cfg.ID, Node: cfg.Node.Name(), Addr: cfg.Node.Addr(), Host: stream.HostID(), Instance: randomID(), Domain: cmp.Or(cfg.Domain, stream.HostID())},
 	}
 	s.info.Token = s.token
 	s.ctx, s.stop = context.WithCancelCause(context.Background())

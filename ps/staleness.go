@@ -42,8 +42,8 @@ func (c *Coordinator) stale(ctx *actor.Context, m staleRequest) {
 	switch {
 	case req == nil:
 		return
-	case p == nil && (c.missing[m.Incarnation] || c.mayReturn(m.Incarnation)):
-		req.Fail(errReturning) // its join is on the way
+	case c.onItsWay(m.Incarnation):
+		req.Fail(errReturning)
 		return
 	case p == nil:
 		req.Fail(fmt.Errorf("%w: incarnation %d", ErrNotMember, m.Incarnation))

@@ -1,15 +1,16 @@
 package shard
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/elasticps/elasticps/internal/kernel"
+)
 
 // Hash spreads the ids of rows over 64 bits: every id has a value of its own, and ids
 // that are close to each other, or differ in their high bits alone, are far apart. It
-// is the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+// is the first output of SplitMix64 with the id as its state.
 func Hash(id int64) uint64 {
-	z := uint64(id) + 0x9e3779b97f4a7c15
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
+	return kernel.Draw(uint64(id), 0)
 }
 
 // Bucket is which of n buckets, n being at least 1, the hash of an id falls into: the

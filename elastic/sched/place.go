@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/elasticps/elasticps/internal/kernel"
 )
 
 var (
@@ -143,13 +145,9 @@ func (c *Cluster) anyOf(cl *class, memory int64) int {
 	return best
 }
 
-// draw is a number that seed, decision and i determine (the finalizer of SplitMix64;
-// Steele et al., OOPSLA 2014).
+// draw is a number that seed, decision and i determine.
 func (c *Cluster) draw(i int) uint64 {
-	x := c.config.Seed + 0x9e3779b97f4a7c15*(c.decisions<<24+uint64(i)+1)
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
+	return kernel.Draw(c.config.Seed, c.decisions<<24+uint64(i))
 }
 
 // devicesFor chooses the devices on the node that was chosen.

@@ -79,33 +79,19 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 
 // validate reports every fault.
 func (o options) validate() error {
-	var faults []error
-	within := func(name string, v, least, most int) {
-		if v < least || v > most {
-			faults = append(faults, fmt.Errorf("ctr: -%s is %d, want %d to %d", name, v, least, most))
-		}
-	}
-	within("samples", o.samples, 0, math.MaxInt)
-	within("window", o.window, 2, 1<<26)
-	within("batch", o.batch, 1, 1<<14)
-	within("dim", o.dim, 1, 256)
-	within("admit", o.admit, 1, ps.MaxAdmitAfter)
-	within("workers", o.workers, 1, training.MaxWorkers)
-	within("servers", o.servers, 1, 16)
-	rate := func(name string, v float64) {
-		if !(v > 0 && v <= 10) {
-			faults = append(faults, fmt.Errorf("ctr: -%s is %v, want over 0 and at most 10", name, v))
-		}
-	}
-	rate("lr", o.learningRate)
-	rate("alpha", o.alpha)
-	if !(o.l1 >= 0 && o.l1 <= 1e6) {
-		faults = append(faults, fmt.Errorf("ctr: -l1 is %v, want 0 to 1e6", o.l1))
-	}
-	if o.json != "" {
-		faults = append(faults, report.CheckJSON(o.json))
-	}
-	return errors.Join(faults...)
+	f := training.Faults{Program: "ctr"}
+	f.Within("samples", o.samples, 0, math.MaxInt)
+	f.Within("window", o.window, 2, 1<<26)
+	f.Within("batch", o.batch, 1, 1<<14)
+	f.Within("dim", o.dim, 1, 256)
+	f.Within("admit", o.admit, 1, ps.MaxAdmitAfter)
+	f.Within("workers", o.workers, 1, training.MaxWorkers)
+	f.Within("servers", o.servers, 1, 16)
+	f.Rate("lr", o.learningRate)
+	f.Rate("alpha", o.alpha)
+	f.Check(o.l1 >= 0 && o.l1 <= 1e6, "l1 is %v, want 0 to 1e6", o.l1)
+	f.JSON(o.json)
+	return f.Err()
 }
 
 // run is the program.
@@ -113,13 +99,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	began := time.Now()
 	var o options
 	fs := flag.NewFlagSet("ctr", flag.ContinueOnError)
-	fs.SetOutput(stderr)
 	o.addFlags(fs)
-	if err := fs.Parse(args); err != nil {
+	if err := training.Parse(fs, args, stderr); err != nil {
 		return err
-	}
-	if fs.NArg() > 0 {
-		return fmt.Errorf("ctr: %q is not a flag, want flags only", fs.Arg(0))
 	}
 	if err := o.validate(); err != nil {
 		return err

@@ -20,7 +20,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -66,30 +65,19 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 
 // validate reports every fault.
 func (o options) validate() error {
-	var faults []error
-	within := func(name string, v, least, most int) {
-		if v < least || v > most {
-			faults = append(faults, fmt.Errorf("recommend: -%s is %d, want %d to %d", name, v, least, most))
-		}
-	}
-	within("ratings", o.ratings, 1, maxRatings)
-	within("users", o.users, 1, 1<<24)
-	within("items", o.items, 1, 1<<24)
-	within("dim", o.dim, 1, 1024)
-	within("batch", o.batch, 1, 1<<18)
-	within("epochs", o.epochs, 1, 10_000)
-	within("workers", o.workers, 1, training.MaxWorkers)
-	within("servers", o.servers, 1, 16)
-	if !(o.learningRate > 0 && o.learningRate <= 10) {
-		faults = append(faults, fmt.Errorf("recommend: -lr is %v, want over 0 and at most 10", o.learningRate))
-	}
-	if !(o.decaying >= 0 && o.decaying <= 10) {
-		faults = append(faults, fmt.Errorf("recommend: -decay is %v, want 0 to 10", o.decaying))
-	}
-	if o.json != "" {
-		faults = append(faults, report.CheckJSON(o.json))
-	}
-	return errors.Join(faults...)
+	f := training.Faults{Program: "recommend"}
+	f.Within("ratings", o.ratings, 1, maxRatings)
+	f.Within("users", o.users, 1, 1<<24)
+	f.Within("items", o.items, 1, 1<<24)
+	f.Within("dim", o.dim, 1, 1024)
+	f.Within("batch", o.batch, 1, 1<<18)
+	f.Within("epochs", o.epochs, 1, 10_000)
+	f.Within("workers", o.workers, 1, training.MaxWorkers)
+	f.Within("servers", o.servers, 1, 16)
+	f.Rate("lr", o.learningRate)
+	f.Check(o.decaying >= 0 && o.decaying <= 10, "decay is %v, want 0 to 10", o.decaying)
+	f.JSON(o.json)
+	return f.Err()
 }
 
 // run is the program.
@@ -97,13 +85,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	began := time.Now()
 	var o options
 	fs := flag.NewFlagSet("recommend", flag.ContinueOnError)
-	fs.SetOutput(stderr)
 	o.addFlags(fs)
-	if err := fs.Parse(args); err != nil {
+	if err := training.Parse(fs, args, stderr); err != nil {
 		return err
-	}
-	if fs.NArg() > 0 {
-		return fmt.Errorf("recommend: %q is not a flag, want flags only", fs.Arg(0))
 	}
 	if err := o.validate(); err != nil {
 		return err

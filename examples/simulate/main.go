@@ -25,6 +25,7 @@ import (
 
 	"github.com/elasticps/elasticps/elastic/sched"
 	"github.com/elasticps/elasticps/elastic/sim"
+	"github.com/elasticps/elasticps/examples/internal/training"
 )
 
 func main() {
@@ -47,7 +48,6 @@ type options struct {
 func run(args []string, stdout, stderr io.Writer) error {
 	var o options
 	fs := flag.NewFlagSet("simulate", flag.ContinueOnError)
-	fs.SetOutput(stderr)
 	fs.IntVar(&o.devices, "devices", 10240, "devices of the cluster, a multiple of 320")
 	fs.Float64Var(&o.load, "load", 0.95, "devices that are asked for, as a part of those there are")
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of jobs and failures")
@@ -55,12 +55,10 @@ func run(args []string, stdout, stderr io.Writer) error {
 	fs.StringVar(&o.html, "html", "", "file for a report with curves and a map of the devices")
 	fs.StringVar(&o.openb, "openb", "", "folder of the openb trace: run that experiment instead")
 	fs.IntVar(&o.seeds, "seeds", 2, "seeds of that experiment, from 42 on")
-	if err := fs.Parse(args); err != nil {
+	if err := training.Parse(fs, args, stderr); err != nil {
 		return err
 	}
 	switch {
-	case fs.NArg() > 0:
-		return fmt.Errorf("simulate: %q is not a flag, want flags only", fs.Arg(0))
 	case o.devices < 320 || o.devices%320 != 0 || o.devices > 1<<17:
 		return fmt.Errorf("simulate: -devices is %d, want a multiple of 320 up to %d", o.devices, 1<<17)
 	case !(o.load > 0 && o.load <= 3):

@@ -77,30 +77,19 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 
 // validate reports every fault.
 func (o options) validate() error {
-	var faults []error
-	within := func(name string, v, least, most int) {
-		if v < least || v > most {
-			faults = append(faults, fmt.Errorf("word2vec: -%s is %d, want %d to %d", name, v, least, most))
-		}
-	}
-	within("words", o.maxWords, 1000, 1<<30)
-	within("min-count", o.minCount, 1, 1<<20)
-	within("dim", o.dim, 1, 1024)
-	within("window", o.window, 1, 64)
-	within("negatives", o.negatives, 1, 64)
-	within("epochs", o.epochs, 1, 1000)
-	within("batch", o.batch, 1, 1<<16)
-	within("workers", o.workers, 1, training.MaxWorkers)
-	if !(o.threshold >= 0 && o.threshold <= 1) {
-		faults = append(faults, fmt.Errorf("word2vec: -subsample is %v, want 0 to 1", o.threshold))
-	}
-	if !(o.learningRate > 0 && o.learningRate <= 10) {
-		faults = append(faults, fmt.Errorf("word2vec: -lr is %v, want over 0 and at most 10", o.learningRate))
-	}
-	if o.json != "" {
-		faults = append(faults, report.CheckJSON(o.json))
-	}
-	return errors.Join(faults...)
+	f := training.Faults{Program: "word2vec"}
+	f.Within("words", o.maxWords, 1000, 1<<30)
+	f.Within("min-count", o.minCount, 1, 1<<20)
+	f.Within("dim", o.dim, 1, 1024)
+	f.Within("window", o.window, 1, 64)
+	f.Within("negatives", o.negatives, 1, 64)
+	f.Within("epochs", o.epochs, 1, 1000)
+	f.Within("batch", o.batch, 1, 1<<16)
+	f.Within("workers", o.workers, 1, training.MaxWorkers)
+	f.Check(o.threshold >= 0 && o.threshold <= 1, "subsample is %v, want 0 to 1", o.threshold)
+	f.Rate("lr", o.learningRate)
+	f.JSON(o.json)
+	return f.Err()
 }
 
 // run is the program.
@@ -108,13 +97,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	began := time.Now()
 	var o options
 	fs := flag.NewFlagSet("word2vec", flag.ContinueOnError)
-	fs.SetOutput(stderr)
 	o.addFlags(fs)
-	if err := fs.Parse(args); err != nil {
+	if err := training.Parse(fs, args, stderr); err != nil {
 		return err
-	}
-	if fs.NArg() > 0 {
-		return fmt.Errorf("word2vec: %q is not a flag, want flags only", fs.Arg(0))
 	}
 	if err := o.validate(); err != nil {
 		return err

@@ -29,7 +29,7 @@ func RowStream(stream uint64, id int64) uint64 {
 func Uniform(dst []float32, seed, stream uint64, first int64, scale float32) {
 	key := streamKey(seed, stream)
 	for i := range dst {
-		bits := draw(key, uint64(first)+uint64(i))
+		bits := Draw(key, uint64(first)+uint64(i))
 		unit := float32(bits>>40)*(1.0/(1<<23)) - 1 // exact: 24 bits, [-1, 1)
 		dst[i] = scale * unit
 	}
@@ -87,8 +87,8 @@ func truncated(key, index uint64) float32 {
 // elements (Box and Muller, Annals of Mathematical Statistics 29, 1958).
 func boxMuller(key, pair uint64) (even, odd float32) {
 	const unit = 1.0 / (1 << 53)
-	u := float64(draw(key, 2*pair)>>11+1) * unit // (0, 1], its logarithm is finite
-	sin, cos := sineCosine(float64(draw(key, 2*pair+1)>>11) * unit)
+	u := float64(Draw(key, 2*pair)>>11+1) * unit // (0, 1], its logarithm is finite
+	sin, cos := sineCosine(float64(Draw(key, 2*pair+1)>>11) * unit)
 	radius := math.Sqrt(-2 * logarithm(u))
 	return float32(radius * cos), float32(radius * sin)
 }
@@ -97,8 +97,9 @@ func streamKey(seed, stream uint64) uint64 {
 	return mix(seed + mix(stream+golden))
 }
 
-// draw is output number index of the SplitMix64 generator with state key.
-func draw(key, index uint64) uint64 {
+// Draw is output number index of the SplitMix64 generator with state key
+// (Steele, Lea and Flood, OOPSLA 2014).
+func Draw(key, index uint64) uint64 {
 	return mix(key + (index+1)*golden)
 }
 

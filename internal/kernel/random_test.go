@@ -91,7 +91,7 @@ func TestInitializersDifferBySeedAndStream(t *testing.T) {
 // TestDrawIsSplitMix64 compares with the published first outputs for seed 1234567.
 func TestDrawIsSplitMix64(t *testing.T) {
 	for i, want := range []uint64{6457827717110365317, 3203168211198807973, 9817491932198370423} {
-		require.Equal(t, want, draw(1234567, uint64(i)))
+		require.Equal(t, want, Draw(1234567, uint64(i)))
 	}
 }
 
