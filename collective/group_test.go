@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/elasticps/elasticps/collective"
+	"github.com/elasticps/elasticps/internal/leak"
 	"github.com/elasticps/elasticps/shard/store"
 )
 
@@ -100,38 +99,6 @@ func errorsOf(n int, f func(rank int) error) []error {
 	return errs
 }
 
-// leakless fails the test if goroutines or file descriptors are left at its end, after all
-// cleanups registered later.
-func leakless(t *testing.T) {
-	t.Helper()
-	warm, err := net.Listen("tcp", "127.0.0.1:0") // the poller's own descriptors exist from now on
-	require.NoError(t, err)
-	require.NoError(t, warm.Close())
-	goroutines, files := runtime.NumGoroutine(), openFiles(t)
-	t.Cleanup(func() {
-		ok := func() bool { return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files }
-		poll := time.NewTicker(time.Millisecond)
-		defer poll.Stop()
-		for end := time.Now().Add(20 * time.Second); !ok() && time.Now().Before(end); {
-			<-poll.C
-		}
-		if !ok() {
-			stacks := make([]byte, 1<<16)
-			stacks = stacks[:runtime.Stack(stacks, true)]
-			t.Errorf("goroutines %d, were %d; files %d, were %d\n%s", runtime.NumGoroutine(), goroutines, openFiles(t), files, stacks)
-		}
-	})
-}
-
-// openFiles counts descriptors where the system lists them.
-func openFiles(t *testing.T) int {
-	names, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return 0
-	}
-	return len(names)
-}
-
 func TestSmallestUse(t *testing.T) {
 	leakless(t)
 	for name, change := range map[string]func(int, *collective.Config){
@@ -172,4 +139,10 @@ func freeAddresses(tb testing.TB, n int) []string {
 		addresses = append(addresses, l.Addr().String())
 	}
 	return addresses
+}
+
+// leakless fails the test if it leaves goroutines or descriptors.
+func leakless(t *testing.T) {
+	t.Helper()
+	leak.Check(t, 20*time.Second)
 }

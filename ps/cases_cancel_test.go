@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/elasticps/elasticps/device"
+	"github.com/elasticps/elasticps/internal/leak"
 	"github.com/elasticps/elasticps/ps"
 )
 
@@ -66,7 +67,7 @@ func TestT9CancelPulls(t *testing.T) {
 		w := c.worker("w")
 		dst := make([]float32, n)
 		require.NoError(t, w.Pull(c.ctx, "x", dst))
-		goroutines, files, heap := runtime.NumGoroutine(), openFiles(t), heapInUse()
+		goroutines, files, heap := runtime.NumGoroutine(), leak.OpenFiles(t), heapInUse()
 
 		for range 3 {
 			open := g.close()
@@ -111,7 +112,7 @@ func requireBack(t *testing.T, goroutines, files int) {
 	t.Helper()
 	eventually(t, "goroutines and files return to base", func() bool {
 		// Eventually itself runs the condition on a goroutine of its own.
-		return runtime.NumGoroutine() <= goroutines+2 && openFiles(t) <= files
+		return runtime.NumGoroutine() <= goroutines+2 && leak.OpenFiles(t) <= files
 	})
 }
 

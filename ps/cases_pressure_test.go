@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/internal/leak"
 	"github.com/elasticps/elasticps/ps"
 )
 
@@ -144,7 +145,7 @@ func TestPressureThousandPushers(t *testing.T) {
 			for _, l := range layers {
 				require.NoError(t, w.Push(c.ctx, l, vector(n, -1)))
 			}
-			running, files := runtime.NumGoroutine(), openFiles(t)
+			running, files := runtime.NumGoroutine(), leak.OpenFiles(t)
 			parallel(t, goroutines, func(i int) error {
 				grad := vector(n, -1)
 				for range rounds {

@@ -2,12 +2,13 @@ package ps_test
 
 import (
 	"bytes"
-	"io"
 	"os"
 	"runtime"
 	"runtime/pprof"
 	"testing"
 	"time"
+
+	"github.com/elasticps/elasticps/internal/leak"
 )
 
 // settled makes a test fail that leaves goroutines, file descriptors or temporary
@@ -16,7 +17,7 @@ func settled(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	goroutines, files := runtime.NumGoroutine(), openFiles(t)
+	goroutines, files := runtime.NumGoroutine(), leak.OpenFiles(t)
 	t.Cleanup(func() { requireSettled(t, goroutines, files, dir) })
 }
 
@@ -26,7 +27,7 @@ func requireSettled(t *testing.T, goroutines, files int, dir string) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		g, f := runtime.NumGoroutine(), openFiles(t)
+		g, f := runtime.NumGoroutine(), leak.OpenFiles(t)
 		if g <= goroutines && f <= files {
 			break
 		}
@@ -44,21 +45,4 @@ func requireSettled(t *testing.T, goroutines, files int, dir string) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("left over in the temporary folder: %v %v", left, err)
 	}
-}
-
-// openFiles counts the file descriptors of this process, sockets included.
-func openFiles(t testing.TB) int {
-	d, err := os.Open("/proc/self/fd")
-	if os.IsNotExist(err) {
-		return 0 // not Linux: the goroutines tell
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
-	if err != nil && err != io.EOF {
-		t.Fatal(err)
-	}
-	return len(names)
 }

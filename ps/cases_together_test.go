@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+
+	"github.com/elasticps/elasticps/internal/leak"
 )
 
 // company is the tests that run together.
@@ -50,7 +52,7 @@ func begin(t *testing.T) {
 	if err := os.Setenv("TMPDIR", dir); err != nil {
 		t.Fatal(err)
 	}
-	company.goroutines, company.files = runtime.NumGoroutine(), openFiles(t)
+	company.goroutines, company.files = runtime.NumGoroutine(), leak.OpenFiles(t)
 }
 
 func restore(t *testing.T) {

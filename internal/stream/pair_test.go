@@ -8,14 +8,13 @@ import (
 	"crypto/x509"
 	"math/big"
 	"net"
-	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/internal/leak"
 	"github.com/elasticps/elasticps/internal/stream"
 )
 
@@ -93,37 +92,8 @@ func echo(c *stream.Conn, size int) {
 	}
 }
 
-// leakless fails the test if goroutines or file descriptors are left at its end,
-// after all cleanups registered later.
+// leakless fails the test if it leaves goroutines or descriptors.
 func leakless(t *testing.T) {
 	t.Helper()
-	warm, err := net.Listen("tcp", "127.0.0.1:0") // the poller's own descriptors exist from now on
-	require.NoError(t, err)
-	require.NoError(t, warm.Close())
-	goroutines, files := runtime.NumGoroutine(), openFiles(t)
-	t.Cleanup(func() {
-		ok := func() bool { return runtime.NumGoroutine() <= goroutines && openFiles(t) <= files }
-		poll := time.NewTicker(time.Millisecond) // require.Eventually has goroutines of its own
-		defer poll.Stop()
-		for end := time.Now().Add(10 * time.Second); !ok() && time.Now().Before(end); {
-			<-poll.C
-		}
-		if !ok() {
-			stacks := make([]byte, 1<<16)
-			stacks = stacks[:runtime.Stack(stacks, true)]
-			t.Errorf("goroutines %d, were %d; files %d, were %d\n%s", runtime.NumGoroutine(), goroutines, openFiles(t), files, stacks)
-		}
-	})
-}
-
-// openFiles counts descriptors where the system lists them.
-func openFiles(t *testing.T) int {
-	dir, err := os.Open("/proc/self/fd")
-	if err != nil {
-		return 0
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	require.NoError(t, err)
-	return len(names)
+	leak.Check(t, 10*time.Second)
 }

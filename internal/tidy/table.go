@@ -12,6 +12,7 @@ type row struct {
 var levels = []row{
 	{"internal/kernel", 0},
 	{"internal/invariant", 0},
+	{"internal/leak", 0},
 	{"internal/tidy", 0},
 	{"internal/wire", 1},
 	{"internal/stream", 1},
