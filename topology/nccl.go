@@ -154,20 +154,10 @@ func (t *ncclReader) pci(attributes map[string]string) error {
 		if err != nil || lanes < 0 || lanes > 64 {
 			return t.fault("link_width", "%.32q is no width from 0 to 64", width)
 		}
-		s.rate = pcieBytes(gigatransfers, lanes)
+		s.rate = PCIeBytesPerSecond(gigatransfers, lanes)
 	}
 	t.slots = append(t.slots, s)
 	return nil
-}
-
-// pcieBytes is the bandwidth of a slot in one direction: 8b/10b coding up to 5 GT/s, from
-// 8 GT/s on 128b/130b (PCI Express Base 3.0, section 4.2).
-func pcieBytes(gigatransfers float64, lanes int) float64 {
-	bits := gigatransfers * 1e9 * float64(lanes)
-	if gigatransfers <= 5 {
-		return bits * 8 / 10 / 8
-	}
-	return bits * 128 / 130 / 8
 }
 
 // inside takes a gpu, nvlink or xgmi element, which belong to the slot around them.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/elasticps/elasticps/device"
 	"github.com/elasticps/elasticps/device/internal/reading"
+	"github.com/elasticps/elasticps/topology"
 )
 
 const (
@@ -136,8 +137,7 @@ func (t tree) sensors(folder string) (celsius, watts device.Figure[float64], err
 }
 
 // pcie returns the bandwidth of the link to the host in one direction, from a speed such as
-// "16.0 GT/s PCIe" and a number of lanes. Up to 5 GT/s a byte travels as 10 bits, above that
-// 128 bits as 130 (PCI Express Base Specification 3.0, section 4.2).
+// "16.0 GT/s PCIe" and a number of lanes.
 func (t tree) pcie(folder string) (device.Figure[float64], error) {
 	unknown := device.Figure[float64]{}
 	speed, ok := t.read(maxFileBytes, folder, "current_link_speed")
@@ -151,11 +151,7 @@ func (t tree) pcie(folder string) (device.Figure[float64], error) {
 	if err != nil || !v.Known {
 		return unknown, err
 	}
-	efficiency := 128.0 / 130
-	if v.Value <= 5 {
-		efficiency = 0.8
-	}
-	return device.Known(v.Value * 1e9 / 8 * efficiency * width.Value), nil
+	return device.Known(topology.PCIeBytesPerSecond(v.Value, int(width.Value))), nil
 }
 
 // ras judges the device by the memory errors since the driver was loaded: "ue: 0" and
