@@ -116,18 +116,3 @@ func loseOrder(t *testing.T, order string, times int64) {
 }
 
 const elemsOfT5 = 8
-
-// noSpareCopies waits until the servers hold no more than the owners and followers of
-// shards of so many elements do.
-func (c *cluster) noSpareCopies(elems int) {
-	c.t.Helper()
-	eventually(c.t, "there is no copy that nobody needs", func() bool {
-		for _, s := range c.status().Servers {
-			load, err := c.admin.Load(c.ctx, s)
-			if err != nil || load.StateBytes != int64(s.Owned+s.Follows)*4*int64(elems) {
-				return false
-			}
-		}
-		return true
-	})
-}

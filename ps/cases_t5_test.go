@@ -24,7 +24,7 @@ var controlMessages = []string{
 	"ps.joinRequest", "ps.joinReply", "ps.tickRequest", "ps.tickReply", "ps.leaveRequest", "ps.done", "ps.workerReport",
 	"ps.takeRequest", "ps.takeReply", "ps.finishRequest",
 	"ps.statusRequest", "ps.Status", "ps.drainRequest", "ps.removeRequest", "ps.moveRequest", "ps.MoveReport",
-	"ps.loadRequest", "ps.ServerLoad",
+	"ps.loadRequest", "ps.ServerLoad", "ps.copiesRequest", "ps.copiesReply",
 }
 
 // lose drops the first times messages of a type.
@@ -103,6 +103,7 @@ func (c *cluster) wholeLife() {
 		return pushes == 4 && shards == 2
 	})
 	c.oneOwner()
+	require.NotEmpty(t, c.holds("s2"))
 }
 
 // A message that is always lost ends in the deadline of whoever waits for it.

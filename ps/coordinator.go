@@ -183,7 +183,8 @@ type serverState struct {
 	up       bool
 	draining bool
 	load     ServerLoad
-	lost     map[shard.ID]bool // owned, but the state is gone
+	lost     map[shard.ID]bool       // owned, but the state is gone
+	wrong    map[shard.ID]*wrongCopy // held, but not what the record says
 }
 
 // StartCoordinator starts the coordinator of a job. With a store that has seen the

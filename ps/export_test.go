@@ -176,11 +176,14 @@ func States(changes bool, servers ...*Server) map[shard.ID]State {
 // StateBytes is the memory that the shards on a server take.
 func StateBytes(s *Server) int64 { return s.load().StateBytes }
 
-// OrderOf names the order that a control message to a server is; empty for others.
+// OrderOf names the order that a control message to a server is, or its report; empty for
+// others.
 func OrderOf(msg any) string {
 	switch m := msg.(type) {
 	case aliveRequest:
 		return "alive"
+	case serverReport:
+		return "report"
 	case command:
 		switch m.Kind {
 		case commandOwns:
@@ -193,6 +196,14 @@ func OrderOf(msg any) string {
 		return m.Step.String()
 	}
 	return ""
+}
+
+// ReportedCopies are the shards of which a server's report tells; none of other messages.
+func ReportedCopies(msg any) (ids []shard.ID) {
+	if m, ok := msg.(serverReport); ok {
+		m.Copies.each(func(id shard.ID, _ shard.Copy) { ids = append(ids, id) })
+	}
+	return ids
 }
 
 // Peers is how many connections to followers the server keeps.

@@ -309,7 +309,7 @@ func (c *Coordinator) clean(before shard.Record) {
 }
 
 // free has a server that neither owns nor follows a shard drop what it has of it, beside
-// the caller, as far as it can be asked; if it cannot, it will be when it registers.
+// the caller, as far as it can be asked; if it cannot, it will be when it reports what it has.
 func (c *Coordinator) free(id shard.ID, server shard.ServerID) {
 	r := c.places.record(id)
 	a := r.Assignment
@@ -327,7 +327,7 @@ func (c *Coordinator) free(id shard.ID, server shard.ServerID) {
 }
 
 // insist has a server carry out an effect that nobody waits for. It asks until there is an
-// answer, the server is down, so that it will register, or another attempt has begun.
+// answer, the server is down, so that it will tell what it has, or another attempt has begun.
 func (c *Coordinator) insist(e shard.Effect) error {
 	for {
 		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)

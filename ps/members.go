@@ -48,7 +48,7 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 		s = &serverState{}
 		c.servers[m.Info.ID] = s
 	}
-	c.heard[m.Info.ID] = true
+	c.heard[m.Info.ID], s.wrong = true, map[shard.ID]*wrongCopy{}
 	if m.Clock > 0 {
 		c.clocks.next = max(c.clocks.next, m.Clock+1)
 	}
@@ -58,7 +58,7 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 			return
 		}
 		held[id] = true
-		c.created(m.Info.ID, id, copy)
+		c.created(s, m.Info.ID, id, copy)
 	})
 	// The same run of a server loses nothing: a repeated request may only be older
 	// than the shards that were placed there since.
@@ -81,25 +81,15 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 
 // created takes note of a copy that a server has. One whose record was not written
 // yet is claimed; what the record does not want is put right. The caller holds c.mu.
-func (c *Coordinator) created(server shard.ServerID, id shard.ID, copy shard.Copy) {
+func (c *Coordinator) created(s *serverState, server shard.ServerID, id shard.ID, copy shard.Copy) {
 	r := c.places.record(id)
 	if r.Assignment.Owner == "" {
 		c.claims[id] = server
 		return
 	}
-	e, wrong := r.Correct(server, copy)
-	if !wrong {
-		return
+	if e, isWrong := r.Correct(server, copy); isWrong {
+		c.correct(s, &wrongCopy{order: e}, copy)
 	}
-	c.running.Go(func() {
-		if e.Kind == 0 { // it never had a client
-			ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
-			defer cancel()
-			_, _ = c.order(ctx, server, command{Kind: commandEvict, Shard: uint32(id), Epoch: uint64(copy.Epoch), Timeout: c.cfg.StepTimeout})
-		} else if err := c.insist(e); err != nil {
-			c.log.Warn("copy that nobody owns is still there", "shard", id, "server", server, "err", err)
-		}
-	})
 }
 
 func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
@@ -121,6 +111,7 @@ func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
 			c.drop(shard.ID(l.Shard), l.Follower)
 		}
 	}
+	c.compare(s, m.Copies)
 	c.mu.Unlock()
 	if back {
 		_ = ctx.Monitor(ref) // a failure shows as another Down

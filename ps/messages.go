@@ -62,30 +62,6 @@ type registerRequest struct {
 	Term   uint64 // of the latest coordinator that the server has heard of
 }
 
-// copies says what a server holds: one element of each for each copy.
-type copies struct {
-	Shards   []uint32
-	Epochs   []uint64
-	Attempts []uint64
-	States   []uint8
-}
-
-func (c *copies) add(id shard.ID, held shard.Copy) {
-	c.Shards = append(c.Shards, uint32(id))
-	c.Epochs = append(c.Epochs, uint64(held.Epoch))
-	c.Attempts = append(c.Attempts, held.Attempt)
-	c.States = append(c.States, uint8(held.State))
-}
-
-// each calls f for every copy.
-func (c *copies) each(f func(shard.ID, shard.Copy)) {
-	for i := range min(len(c.Shards), len(c.Epochs), len(c.Attempts), len(c.States)) {
-		f(shard.ID(c.Shards[i]), shard.Copy{
-			Epoch: shard.Epoch(c.Epochs[i]), Attempt: c.Attempts[i], State: shard.CopyState(c.States[i]),
-		})
-	}
-}
-
 type registerReply struct {
 	Job  string
 	Term uint64
@@ -98,6 +74,7 @@ type serverReport struct {
 	Load     ServerLoad
 	Lost     []lostFollower // at most maxLostReported
 	Alone    []shardCount   // at most maxCounts
+	Copies   copies         // at most maxCopies
 }
 
 // lostFollower says that the owner of a shard has no stream to a follower, and so
@@ -271,7 +248,7 @@ func register(n *actor.Node) error {
 		"ps.take": takeRequest{}, "ps.taken": takeReply{}, "ps.finish": finishRequest{},
 		"ps.leave": leaveRequest{}, "ps.worker_report": workerReport{},
 		"ps.status": statusRequest{}, "ps.status_reply": Status{}, "ps.drain": drainRequest{}, "ps.remove": removeRequest{},
-		"ps.move": moveRequest{}, "ps.moved": MoveReport{}, "ps.done": done{}, "ps.load": loadRequest{}, "ps.alive": aliveRequest{},
+		"ps.move": moveRequest{}, "ps.moved": MoveReport{}, "ps.done": done{}, "ps.load": loadRequest{}, "ps.copies": copiesRequest{}, "ps.copies_reply": copiesReply{}, "ps.alive": aliveRequest{},
 		"ps.save": saveRequest{}, "ps.saved": saveReply{}, "ps.checkpoint": checkpointRequest{}, "ps.checkpointed": CheckpointReport{}, "ps.loaded": ServerLoad{},
 	}
 	for _, name := range slices.Sorted(maps.Keys(types)) {

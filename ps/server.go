@@ -216,8 +216,8 @@ func (s *Server) register(ctx context.Context) (actor.Ref, error) {
 	var clock uint32
 	for _, r := range s.all() {
 		r.mu.Lock()
-		if r.copy.State != shard.Absent && r.copy.State != shard.Released {
-			held.add(r.spec.ID, r.copy)
+		if copy, ok := r.holdsCopy(); ok {
+			held.add(copy)
 			for _, b := range r.blocks {
 				clock = max(clock, b.clock)
 				if r.options.ExpireClocks > 0 {
@@ -267,6 +267,7 @@ const predecessorGrace = 2 * time.Second
 type serverActor struct {
 	s    *Server
 	load ServerLoad // as it was last reported
+	next shard.ID   // first shard of the copies in the next report
 }
 
 type reportNow struct{}
@@ -278,8 +279,11 @@ type reportEarly struct{}
 // maxLostReported bounds the lost followers in one report; the next ones have the rest.
 const maxLostReported = 256
 
-func (s *Server) report(load ServerLoad) {
+func (s *Server) report(load ServerLoad, held []CopyStatus) {
 	m := serverReport{ID: s.cfg.ID, Instance: s.info.Instance, Load: load, Alone: s.alone()}
+	for _, h := range held {
+		m.Copies.add(h)
+	}
 	for _, r := range s.all() {
 		r.mu.Lock()
 		for _, id := range r.lost() {
@@ -348,14 +352,19 @@ func (a *serverActor) Receive(c *actor.Context, msg any) error {
 		c.Reply(done{})
 	case loadRequest:
 		c.Reply(s.load())
+	case copiesRequest:
+		held, next := s.holding(shard.ID(m.First))
+		c.Reply(copiesReply{held, uint32(next)})
 	case reportNow:
 		s.spawn(s.expire)
 		a.load = s.load()
-		s.report(a.load)
+		var held []CopyStatus
+		held, a.next = s.holding(a.next)
+		s.report(a.load, held)
 		c.SendAfter(s.reportInterval(), reportNow{})
 	case reportEarly:
 		s.reporting.Store(false)
-		s.report(a.load)
+		s.report(a.load, nil)
 	case actor.Down:
 		s.spawn(func() { s.rejoin(c) })
 	}
