@@ -174,6 +174,7 @@ func (c *jobCluster) undoStart(ctx context.Context, id shard.ServerID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	remove, end := context.WithTimeout(ctx, removeTimeout)
+	_ = c.admin.Drain(remove, id, true) // one that has not registered is unknown; Remove says what else there is
 	err := c.admin.Remove(remove, id)
 	end()
 	if err != nil {

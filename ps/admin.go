@@ -235,7 +235,9 @@ func (a *Admin) Drain(ctx context.Context, id shard.ServerID, drain bool) error 
 	return err
 }
 
-// Remove makes the coordinator forget a server that owns no shard.
+// Remove makes the coordinator forget a server that owns no shard and is down, or marked
+// as draining. Others stay (ErrConflict): whoever has found one down may have looked too
+// early.
 func (a *Admin) Remove(ctx context.Context, id shard.ServerID) error {
 	_, err := ask[done](ctx, a.node, a.coordinator, removeRequest{Server: id})
 	return err

@@ -96,7 +96,11 @@ func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
 	c.mu.Lock()
 	s := c.servers[m.ID]
 	if s == nil || s.info.Instance != m.Instance {
+		forgotten := s == nil && !c.removed[m.Instance]
 		c.mu.Unlock()
+		if forgotten {
+			_ = ctx.TryCast(ctx.From(), registerAgain{Term: c.term}) // the next report asks again
+		}
 		return
 	}
 	// A report of a server that is down: its connection broke and is back, and the news
@@ -446,7 +450,10 @@ func (c *Coordinator) drain(m drainRequest) error {
 	return nil
 }
 
-// remove forgets a server that owns nothing and is not about to.
+// maxRemoved bounds the runs of servers that are remembered as removed.
+const maxRemoved = 1024
+
+// remove forgets a server that is down or draining, owns nothing and is not about to.
 func (c *Coordinator) remove(id shard.ServerID) error {
 	if owned := len(c.places.owners().Of(id)); owned > 0 {
 		return fmt.Errorf("%w: server %q still owns %d shards", ErrConflict, id, owned)
@@ -454,6 +461,9 @@ func (c *Coordinator) remove(id shard.ServerID) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.servers[id]
+	if s != nil && s.up && !s.draining { // it may have been down when the caller looked
+		return fmt.Errorf("%w: server %q is up and not draining", ErrConflict, id)
+	}
 	for _, r := range c.places.all() {
 		becomes := false // a follower
 		if p := r.Pending; p != nil && (p.From == id || p.To == id) {
@@ -467,6 +477,12 @@ func (c *Coordinator) remove(id shard.ServerID) error {
 		}
 		s.draining, c.unsettled = true, true
 		return fmt.Errorf("%w: server %q follows shard %d", errReplacing, id, r.Assignment.Shard)
+	}
+	if s != nil && s.up {
+		if len(c.removed) >= maxRemoved {
+			clear(c.removed)
+		}
+		c.removed[s.info.Instance] = true
 	}
 	delete(c.servers, id)
 	c.forgetServer(id)

@@ -77,6 +77,10 @@ type serverReport struct {
 	Copies   copies         // at most maxCopies
 }
 
+// registerAgain is cast to a server that reports and that the coordinator does not know:
+// it was down, and was taken out of the job.
+type registerAgain struct{ Term uint64 }
+
 // lostFollower says that the owner of a shard has no stream to a follower, and so
 // acknowledges nothing.
 type lostFollower struct {
@@ -241,7 +245,7 @@ func register(n *actor.Node) error {
 	types := map[string]any{
 		"ps.describe": describeRequest{}, "ps.described": describeReply{},
 		"ps.routes": routesRequest{}, "ps.routed": routesReply{}, "ps.routes_changed": routesChanged{},
-		"ps.register": registerRequest{}, "ps.registered": registerReply{}, "ps.server_report": serverReport{},
+		"ps.register": registerRequest{}, "ps.registered": registerReply{}, "ps.server_report": serverReport{}, "ps.register_again": registerAgain{},
 		"ps.command": command{}, "ps.commanded": commandReply{}, "ps.retain": retain{},
 		"ps.join": joinRequest{}, "ps.joined": joinReply{}, "ps.tick": tickRequest{}, "ps.ticked": tickReply{},
 		"ps.stale": staleRequest{}, "ps.stale_reply": staleReply{},

@@ -128,7 +128,7 @@ type Server struct {
 
 	parked               atomic.Int64
 	pushBytes, pullBytes atomic.Int64
-	reporting            atomic.Bool
+	reporting, rejoining atomic.Bool
 }
 
 // StartServer starts a parameter server and returns when the coordinator knows it.
@@ -279,8 +279,9 @@ type reportEarly struct{}
 // maxLostReported bounds the lost followers in one report; the next ones have the rest.
 const maxLostReported = 256
 
-func (s *Server) report(load ServerLoad, held []CopyStatus) {
-	m := serverReport{ID: s.cfg.ID, Instance: s.info.Instance, Load: load, Alone: s.alone()}
+func (a *serverActor) report(c *actor.Context, held []CopyStatus) {
+	s := a.s
+	m := serverReport{ID: s.cfg.ID, Instance: s.info.Instance, Load: a.load, Alone: s.alone()}
 	for _, h := range held {
 		m.Copies.add(h)
 	}
@@ -294,7 +295,7 @@ func (s *Server) report(load ServerLoad, held []CopyStatus) {
 			break
 		}
 	}
-	_ = s.cfg.Node.TryCast(s.coordinator.current(), m) // the next one follows
+	_ = c.TryCast(s.coordinator.current(), m) // the next one follows
 }
 
 // reportSoon tells the coordinator about followers that were lost just now.
@@ -360,13 +361,17 @@ func (a *serverActor) Receive(c *actor.Context, msg any) error {
 		a.load = s.load()
 		var held []CopyStatus
 		held, a.next = s.holding(a.next)
-		s.report(a.load, held)
+		a.report(c, held)
 		c.SendAfter(s.reportInterval(), reportNow{})
 	case reportEarly:
 		s.reporting.Store(false)
-		s.report(a.load, nil)
+		a.report(c, nil)
 	case actor.Down:
-		s.spawn(func() { s.rejoin(c) })
+		a.rejoin(c)
+	case registerAgain:
+		if s.obeys(m.Term) == nil {
+			a.rejoin(c)
+		}
 	}
 	return nil
 }
@@ -375,13 +380,21 @@ func (a *serverActor) Receive(c *actor.Context, msg any) error {
 // coordinator takes a server without an actor for dead.
 func (a *serverActor) Stopped(*actor.Context, error) { a.s.closeData() }
 
-// rejoin registers again with a coordinator that comes back.
+// rejoin registers again with a coordinator that comes back, or has forgotten this server,
+// beside the actor.
+func (a *serverActor) rejoin(c *actor.Context) {
+	if s := a.s; s.rejoining.CompareAndSwap(false, true) {
+		s.spawn(func() { s.rejoin(c) })
+	}
+}
+
 func (s *Server) rejoin(c *actor.Context) {
 	for s.ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
 		from, err := s.register(ctx)
 		cancel()
 		if err == nil {
+			s.rejoining.Store(false)
 			_ = c.Monitor(from) // a failure shows as another Down
 			return
 		}
