@@ -52,6 +52,27 @@ func TestServerThatWasForgotten(t *testing.T) {
 	})
 }
 
+// TestRemoveOfServerThatComesBack: a server is down and still follows when it is to be
+// taken out, and is back before nobody counts on it any more. It stays.
+func TestRemoveOfServerThatComesBack(t *testing.T) {
+	settled(t)
+	everywhere(t, func(t *testing.T, options ...option) {
+		c := newCluster(t, layersJob(1, 2, 100), options...)
+		c.server("s1")
+		c.placed()
+		c.server("s2")
+		c.protected()
+		s2 := c.status().Servers[1]
+		away := actor.Down{Ref: actor.Ref{Node: s2.Node, Name: s2.Process}}
+		require.NoError(t, c.home.Cast(c.ctx, c.ref(), away))
+		require.ErrorIs(t, c.admin.Remove(c.ctx, "s2"), ps.ErrConflict, "it has reported meanwhile")
+		c.protected()
+		st := c.status()
+		require.Len(t, st.Servers, 2)
+		require.False(t, st.Servers[1].Draining)
+	})
+}
+
 // TestRemoveOfServerThatIsUp is refused, and nothing has changed; once it is marked as
 // draining it goes, and its reports do not bring it back.
 func TestRemoveOfServerThatIsUp(t *testing.T) {

@@ -235,3 +235,27 @@ func (c *Coordinator) FailOver(id shard.ServerID, held ...shard.Record) {
 	}
 	c.failover(id, true, records)
 }
+
+// DropFollower takes a server from the followers of a shard, as when the owner has lost it,
+// and returns when the owner knows.
+func (c *Coordinator) DropFollower(id shard.ID, follower shard.ServerID) { c.dropNow(id, follower) }
+
+// LoseCopy makes a server forget its copy of a shard.
+func (s *Server) LoseCopy(id shard.ID) {
+	r := s.replica(id)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.free()
+	r.become(shard.Copy{})
+}
+
+// CopyOf is what a server holds of a shard.
+func CopyOf(s *Server, id shard.ID) shard.Copy {
+	r := s.replica(id)
+	if r == nil {
+		return shard.Copy{}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.copy
+}

@@ -475,7 +475,7 @@ func (c *Coordinator) remove(id shard.ServerID) error {
 		if s == nil || !becomes && !r.Followers.Has(id) {
 			continue
 		}
-		s.draining, c.unsettled = true, true
+		c.unsettled = true
 		return fmt.Errorf("%w: server %q follows shard %d", errReplacing, id, r.Assignment.Shard)
 	}
 	if s != nil && s.up {

@@ -298,8 +298,13 @@ var errSuperseded = errors.New("ps: superseded")
 // serverEvent tells a refusal from silence and from death.
 func (c *Coordinator) serverEvent(e shard.Effect, err error) shard.Event {
 	ev := shard.Event{Kind: shard.EventFailed, Reason: err.Error()}
-	if e.Kind == shard.EffectActivate && c.places.record(e.Shard).Followers.Len() > 0 {
-		// Not the source comes back, but a follower: the target may have acknowledged with it.
+	if r := c.places.record(e.Shard); e.Kind == shard.EffectActivate && r.Followers.Len() > 0 {
+		// Not the source comes back, but a follower: the target may have acknowledged with it,
+		// and, if it refuses, has nothing that could serve.
+		isOurs := r.Assignment.Owner == e.Server && r.Assignment.Attempt == e.Attempt
+		if isOurs && errors.Is(err, shard.ErrRefused) && c.promote(r.Assignment, true) {
+			c.log.Warn("owner of a move has no copy", "shard", e.Shard, "server", e.Server, "err", err)
+		}
 		sleep(c.ctx, retryPause)
 		ev.Kind = shard.EventTimeout
 		return ev

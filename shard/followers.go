@@ -129,6 +129,8 @@ func (r Record) Succeeds(cur Record) bool {
 		return was == is
 	case p.Kind != q.Kind || p.From != q.From || p.To != q.To || p.Epoch != q.Epoch:
 		return false
+	case p.Kind == KindSwitch && p.Phase == PendingMoving && q.Phase == PendingCommitted && !cur.Followers.Has(p.To):
+		return false // it was dropped meanwhile, and may have nothing by now
 	}
 	return p.Phase == q.Phase || (p.Phase == PendingMoving && q.Phase <= PendingCommitted) ||
 		(p.Phase == PendingCommitted && q.Phase == PendingRestoring)

@@ -1,0 +1,53 @@
+package ps_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// switching is a job of two servers, shard 0 on s1 and followed by s2, under traffic.
+func switching(t *testing.T, s *steps) (c *cluster, s2 *ps.Server, tr *traffic) {
+	c = newCluster(t, layersJob(1, 2, 100), s.install)
+	c.server("s1")
+	c.placed()
+	s2 = c.server("s2")
+	c.protected()
+	return c, s2, c.traffic("l0", 100, c.worker("w"))
+}
+
+// TestSwitchToFollowerThatIsDropped: just before a switch is committed its target is taken
+// from the followers, and drops its copy. It does not become the owner without one.
+func TestSwitchToFollowerThatIsDropped(t *testing.T) {
+	settled(t)
+	s := &steps{}
+	c, s2, tr := switching(t, s)
+	s.once(shard.EffectCommit, func() {
+		c.coord.DropFollower(0, "s2")
+		eventually(t, "s2 has dropped its copy", func() bool {
+			return ps.CopyOf(s2, 0).State == shard.Absent
+		})
+	})
+	require.Equal(t, shard.Moved, c.try("s2").Outcome, "it is begun again, as a copy")
+	require.Equal(t, shard.ServerID("s2"), c.owner(0))
+	tr.goesOn()
+	c.protected()
+	tr.exact()
+}
+
+// TestSwitchToFollowerWithoutCopy: the new owner has lost its copy when it is told to
+// serve. The former one, which follows by then, takes the shard back with all there is.
+func TestSwitchToFollowerWithoutCopy(t *testing.T) {
+	settled(t)
+	s := &steps{}
+	c, s2, tr := switching(t, s)
+	s.once(shard.EffectActivate, func() { s2.LoseCopy(0) })
+	require.NotEqual(t, shard.Moved, c.try("s2").Outcome)
+	require.Equal(t, shard.ServerID("s1"), c.owner(0))
+	tr.goesOn()
+	c.protected()
+	tr.exact()
+}
