@@ -20,7 +20,8 @@ type CoordinatorConfig struct {
 	// Job is what is trained. Required.
 	Job Job
 	// Store keeps ownership. Zero: in memory, so that a restarted coordinator knows
-	// nothing. The coordinator does not close it.
+	// nothing; if the clock of its host was set back since, servers of an earlier one
+	// refuse it (ErrDeposed). The coordinator does not close it.
 	Store store.Store
 	// MaxMoves is how many moves run at the same time; others wait. Zero: 4.
 	MaxMoves int
@@ -280,7 +281,7 @@ func (c *Coordinator) load(ctx context.Context) error {
 			continue
 		}
 		if err := c.cfg.Node.AddPeer(at.Node, at.Addr); err != nil {
-			return err
+			return fmt.Errorf("ps: store key %q: %w", c.places.serverKey(at.ID), err)
 		}
 	}
 	if err := errors.Join(c.expect(ctx), c.restoring(ctx)); err != nil {
