@@ -2,6 +2,7 @@ package ps_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -138,6 +139,11 @@ func TestT5ActivateIsGivenUp(t *testing.T) {
 	eventually(t, "the coordinator has given up", func() bool { return len(c.status().Failovers) == 1 })
 	require.False(t, c.isUp("s2"))
 	require.Equal(t, shard.CaughtUp, c.holds("s2")[0].State)
+	soon, cancel := context.WithTimeout(c.ctx, 1500*time.Millisecond)
+	defer cancel()
+	err := w.Push(soon, "l0", vector(100, -1))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, ps.ErrUnavailable, "it says what the push has met")
 	sound.Store(true)
 	require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1)))
 	got := make([]float32, 100)

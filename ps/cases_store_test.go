@@ -109,6 +109,7 @@ func TestClockIsSet(t *testing.T) {
 			got := make([]float32, 10)
 			require.NoError(t, old.PushPull(c.ctx, "a", vector(10, -1), got))
 			require.Equal(t, vector(10, 3), got)
+			eventually(t, "the servers are back", func() bool { return c.isUp("s1") && c.isUp("s2") })
 			_, err := c.swapOwners("s1", "s2")
 			require.NoError(t, err)
 			require.NoError(t, fresh.PushPull(c.ctx, "a", vector(10, -1), got))
