@@ -92,7 +92,8 @@ func mixedJob(mode ps.Mode) ps.Job {
 			"momentum": ps.Momentum(0.1, 0.9), "nesterov": ps.Nesterov(0.1, 0.9), "adagrad": ps.Adagrad(0.1), "adam": ps.Adam(0.1), "adamw": ps.AdamW(0.1, 0.01),
 		},
 	}
-	for _, name := range []string{"sgd", "momentum", "nesterov", "adagrad", "adam", "adamw"} {
+	job.Optimizers["amsgrad"], job.Optimizers["ftrl"] = ps.AMSGrad(0.1), withAccumulator(ps.FTRL(0.1, 0.5, 0.1), 0.1)
+	for _, name := range []string{"sgd", "momentum", "nesterov", "adagrad", "adam", "adamw", "amsgrad", "ftrl"} {
 		l := layer(name, 3, ps.BlockElems)
 		l.Init = shard.Initializer{Kind: shard.Normal, Scale: 1, Seed: 3}
 		job.Model.Layers = append(job.Model.Layers, l)

@@ -2,6 +2,7 @@ package ps_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -124,6 +125,7 @@ func TestT5ActivateIsGivenUp(t *testing.T) {
 	c.placed()
 	c.server("s2")
 	c.protected()
+	c.server("s3") // a follower is to be made there, again and again, of a shard that its owner does not know it owns
 	w := c.worker("w")
 	require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1)))
 	c.drop.Store(&drop)
@@ -137,12 +139,50 @@ func TestT5ActivateIsGivenUp(t *testing.T) {
 	eventually(t, "the coordinator has given up", func() bool { return len(c.status().Failovers) == 1 })
 	require.False(t, c.isUp("s2"))
 	require.Equal(t, shard.CaughtUp, c.holds("s2")[0].State)
+	soon, cancel := context.WithTimeout(c.ctx, 1500*time.Millisecond)
+	defer cancel()
+	err := w.Push(soon, "l0", vector(100, -1))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, ps.ErrUnavailable, "it says what the push has met")
 	sound.Store(true)
 	require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1)))
 	got := make([]float32, 100)
 	require.NoError(t, w.Pull(c.ctx, "l0", got))
 	require.Equal(t, vector(100, 2), got)
 	c.oneOwner()
+}
+
+// TestT5ActivateIsLateForRepair: a promoted follower is not told for a while, and a follower
+// in its place is due.
+func TestT5ActivateIsLateForRepair(t *testing.T) {
+	settled(t)
+	c := newCluster(t, layersJob(1, 1, 100), func(c *cluster) { c.cfg.StepTimeout = 300 * time.Millisecond })
+	var activates atomic.Int64
+	var sound atomic.Bool
+	drop := func(_ actor.Ref, msg any) bool {
+		order := ps.OrderOf(msg)
+		if order == "activate" {
+			activates.Add(1)
+		}
+		return !sound.Load() && (order == "activate" || order == "prepare")
+	}
+	owner := c.server("s1")
+	c.placed()
+	c.server("s2")
+	c.protected()
+	c.server("s3")
+	w := c.worker("w")
+	require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1)))
+	c.drop.Store(&drop)
+	require.NoError(t, owner.Close())
+	eventually(t, "it is asked for longer than a repair is not thought of", func() bool { return activates.Load() > 6 })
+	sound.Store(true)
+	require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1)))
+	got := make([]float32, 100)
+	require.NoError(t, w.Pull(c.ctx, "l0", got))
+	require.Equal(t, vector(100, 2), got)
+	c.protected()
+	require.Equal(t, 1, c.follows("s3"))
 }
 
 // TestReportsHaveAllCopies: a server that has more than fit one report tells of all of them.

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/shard"
 )
@@ -40,29 +42,75 @@ func (c *cluster) sets() (sets []uint64) {
 }
 
 // TestCoordinatorRestartKeepsFollowers: servers that come back to a new coordinator with
-// their copies follow on; nothing is copied again.
+// their copies follow on; nothing is copied again. A follower that its owner has not heard
+// for a second is dropped, rightly: where a machine is so slow, it is tried again.
 func TestCoordinatorRestartKeepsFollowers(t *testing.T) {
 	settled(t)
-	c := newCluster(t, layersJob(1, 3, 100), patient) // one that is taken for dead is dropped, rightly
+	c := newCluster(t, layersJob(1, 3, 100), patient)
+	var lost atomic.Int64
+	hear := func(_ actor.Ref, msg any) bool {
+		lost.Add(int64(ps.LostFollowers(msg)))
+		return false
+	}
+	c.drop.Store(&hear)
 	for _, id := range []shard.ServerID{"s1", "s2", "s3"} {
 		c.server(id)
 	}
 	c.placed()
-	c.protected()
 	tr := c.traffic("l0", 100, c.worker("w"))
-	tr.goesOn()
-	before := c.sets()
-	require.Len(t, before, 3)
-	require.NoError(t, c.coord.Close())
-	c.startCoordinator()
-	for _, id := range []shard.ServerID{"s1", "s2", "s3"} {
-		eventually(t, "server is back", func() bool { return c.isUp(id) })
+	for left := 5; ; left-- {
+		c.protected()
+		tr.goesOn()
+		lost.Store(0)
+		if c.restartKeeps(1500 * time.Millisecond) {
+			break
+		}
+		require.NotZero(t, lost.Load(), "followers were dropped that nobody has missed: %+v", c.records())
+		require.NotZero(t, left, "followers are lost whenever the coordinator starts anew")
 	}
-	require.Never(t, func() bool { return c.status().Exposed > 0 }, 1500*time.Millisecond, 5*time.Millisecond)
-	require.Equal(t, before, c.sets(), "no follower was dropped")
 	tr.goesOn()
 	tr.exact()
 	require.Empty(t, c.status().Failovers)
+}
+
+// restartKeeps starts the coordinator anew, and reports whether every shard has the same
+// followers some time after all servers have come back, and had them all the time.
+func (c *cluster) restartKeeps(d time.Duration) bool {
+	c.t.Helper()
+	before := c.sets()
+	require.NoError(c.t, c.coord.Close())
+	c.startCoordinator()
+	for _, id := range []shard.ServerID{"s1", "s2", "s3"} {
+		eventually(c.t, "server is back", func() bool { return c.isUp(id) })
+	}
+	for end := time.Now().Add(d); time.Now().Before(end); <-time.After(5 * time.Millisecond) {
+		if c.status().Exposed > 0 || !slices.Equal(before, c.sets()) {
+			return false
+		}
+	}
+	return true
+}
+
+// TestStarvedOwnerKeepsFollowers: an owner that did not get the processor for longer than a
+// follower may be silent finds in its sockets that the follower was not.
+func TestStarvedOwnerKeepsFollowers(t *testing.T) {
+	settled(t)
+	c := newCluster(t, layersJob(1, 1, 100), patient) // nobody takes the owner's place meanwhile
+	servers := map[shard.ServerID]*process{}
+	for _, id := range []shard.ServerID{"s1", "s2"} {
+		servers[id] = c.process("server", string(id))
+	}
+	c.placed()
+	c.protected()
+	w := c.worker("w")
+	owner, before := servers[c.owner(0)], c.sets()
+	for range 4 {
+		owner.signal(syscall.SIGSTOP)
+		<-time.After(1200 * time.Millisecond) // longer than an owner waits for a follower
+		owner.signal(syscall.SIGCONT)
+		require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1))) // not before the follower has it, or is dropped
+		require.Equal(t, before, c.sets(), "no follower was dropped")
+	}
 }
 
 // TestFailoverOfAnEarlierTime: a server is found dead, and by the time that somebody acts

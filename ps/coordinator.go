@@ -20,7 +20,8 @@ type CoordinatorConfig struct {
 	// Job is what is trained. Required.
 	Job Job
 	// Store keeps ownership. Zero: in memory, so that a restarted coordinator knows
-	// nothing. The coordinator does not close it.
+	// nothing; if the clock of its host was set back since, servers of an earlier one
+	// refuse it (ErrDeposed). The coordinator does not close it.
 	Store store.Store
 	// MaxMoves is how many moves run at the same time; others wait. Zero: 4.
 	MaxMoves int
@@ -157,6 +158,7 @@ type Coordinator struct {
 	failing   map[shard.ServerID]bool     // failovers under way
 	removed   map[string]bool             // runs of servers that were up when they were taken out
 	telling   map[shard.ID]bool           // owners that are told about their followers
+	promoting map[shard.ID]bool           // shards whose new owner does not serve yet
 	rests     map[shard.ID]time.Time      // until when a shard rests that could not get a follower
 	failovers []Failover                  // the last keptFailovers
 	hopeless  bool                        // there is no checkpoint that a lost shard could be filled from
@@ -246,7 +248,7 @@ func newCoordinator(cfg CoordinatorConfig, l *leadership) (*Coordinator, error) 
 		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{}, heard: map[shard.ServerID]bool{},
 		claims:  map[shard.ID]shard.ServerID{},
 		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{},
-		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, removed: map[string]bool{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
+		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, promoting: map[shard.ID]bool{}, removed: map[string]bool{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	return c, nil
@@ -281,7 +283,7 @@ func (c *Coordinator) load(ctx context.Context) error {
 			continue
 		}
 		if err := c.cfg.Node.AddPeer(at.Node, at.Addr); err != nil {
-			return err
+			return fmt.Errorf("ps: store key %q: %w", c.places.serverKey(at.ID), err)
 		}
 	}
 	if err := errors.Join(c.expect(ctx), c.restoring(ctx)); err != nil {

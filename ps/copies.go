@@ -125,18 +125,19 @@ func (c *Coordinator) compare(s *serverState, held copies) {
 			return
 		}
 		r := c.places.record(id)
-		e, isWrong := r.Correct(s.info.ID, copy)
-		if !isWrong || r.Assignment.Owner == "" || copy.Attempt > r.Assignment.Attempt { // whose record is about to be written, or read
-			delete(s.wrong, id)
-			return
+		if p := r.Pending; r.Assignment.Owner == "" || copy.Attempt > r.Assignment.Attempt || p != nil && (p.From == s.info.ID || p.To == s.info.ID) {
+			return // whose record is about to be written, or read
 		}
+		e, isWrong := r.Correct(s.info.ID, copy)
 		w := s.wrong[id]
 		switch {
-		case w == nil || w.order != e:
+		case !isWrong:
+			delete(s.wrong, id)
+		case w == nil || w.order.Kind != e.Kind: // a later attempt is no reason to begin anew: one that fails may be the next one every time
 			s.wrong[id] = &wrongCopy{order: e, since: time.Now()}
 		case !w.told && time.Since(w.since) >= correctAfter:
 			c.log.Info("copy is put right", "shard", id, "server", s.info.ID, "copy", copy.State, "epoch", copy.Epoch, "attempt", copy.Attempt, "order", e.Kind)
-			c.correct(s, w, copy)
+			c.correct(s, &wrongCopy{order: e}, copy)
 		}
 	})
 }

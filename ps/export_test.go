@@ -206,6 +206,14 @@ func ReportedCopies(msg any) (ids []shard.ID) {
 	return ids
 }
 
+// LostFollowers is how many followers a server's report says were lost; 0 for other messages.
+func LostFollowers(msg any) int {
+	if m, ok := msg.(serverReport); ok {
+		return len(m.Lost)
+	}
+	return 0
+}
+
 // Peers is how many connections to followers the server keeps.
 func (s *Server) Peers() (n int) {
 	s.peerMu.Lock()

@@ -206,8 +206,11 @@ func sameOwner(now, was shard.Assignment) bool {
 
 // promote gives a shard of a server that is gone to a follower, and returns when that
 // serves; if that has lost its copy, to the next one. It reports false if there is none.
+// Meanwhile no move of the shard begins: it would find that its source does not own it yet.
 func (c *Coordinator) promote(was shard.Assignment, sure bool) bool {
 	id := was.Shard
+	c.setPromoting(id, true)
+	defer c.setPromoting(id, false)
 	for c.ctx.Err() == nil {
 		var before, after shard.Record
 		var to shard.ServerID
@@ -241,6 +244,17 @@ func (c *Coordinator) promote(was shard.Assignment, sure bool) bool {
 		c.reread(id, err)
 	}
 	return false
+}
+
+func (c *Coordinator) setPromoting(id shard.ID, promoting bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if promoting {
+		c.promoting[id] = true
+		return
+	}
+	delete(c.promoting, id)
+	c.unsettled = true
 }
 
 // firstUp returns the first follower that is up.
@@ -442,7 +456,7 @@ func (c *Coordinator) repair() {
 		c.drop(m.Shard, m.To)
 	}
 	for _, m := range plan.Add {
-		if c.moving[m.Shard] != nil || time.Now().Before(c.rests[m.Shard]) || under >= repairsAhead*c.cfg.MaxRepairs {
+		if c.moving[m.Shard] != nil || c.promoting[m.Shard] || time.Now().Before(c.rests[m.Shard]) || under >= repairsAhead*c.cfg.MaxRepairs {
 			c.unsettled = true
 			continue
 		}

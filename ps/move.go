@@ -113,8 +113,8 @@ func (c *Coordinator) check(id shard.ID, to shard.ServerID) error {
 	if err := shard.ValidateMoves(owners, c.shards, c.known(c.candidates()), proposed); err != nil {
 		return err
 	}
-	if c.moving[id] != nil || c.places.record(id).Pending != nil {
-		return fmt.Errorf("%w: shard %d has a move under way", ErrConflict, id)
+	if c.moving[id] != nil || c.places.record(id).Pending != nil || c.promoting[id] {
+		return fmt.Errorf("%w: shard %d has a move or a failover under way", ErrConflict, id)
 	}
 	return nil
 }

@@ -24,8 +24,10 @@ const (
 	leaseTime = 400 * time.Millisecond
 	// leaseDrift is what clocks may differ in their pace, over one lease.
 	leaseDrift = leaseTime / 16
-	// followerPatience is how long a follower may not answer before its owner gives it up.
-	followerPatience = time.Second
+	// followerBeats is how many questions in a row a follower may leave unanswered before its
+	// owner gives it up, after about a second. They are counted, because time in which the
+	// owner itself did not run must not: what the follower has sent then lies unread.
+	followerBeats = 20
 	// peerQueue bounds the frames of all shards that wait for one connection.
 	peerQueue = 64
 	// maxPeerBatch is how many frames leave in one write.
@@ -212,12 +214,16 @@ func (p *peer) send() {
 	var batch [maxPeerBatch]streamFrame
 	var headers [maxPeerBatch][wire.HeaderBytes]byte
 	p.beat()
+	heard, unanswered := p.heard.Load(), 0
 	for {
 		select {
 		case <-p.wake:
 		case <-beat.C:
-			if silence := time.Duration(since() - p.heard.Load()); silence > followerPatience {
-				p.fail(fmt.Errorf("%w: no answer for %v", ErrUnavailable, silence.Round(time.Millisecond)))
+			if last := p.heard.Load(); last != heard {
+				heard, unanswered = last, 0
+			}
+			if unanswered++; unanswered > followerBeats {
+				p.fail(fmt.Errorf("%w: no answer to %d questions in %v", ErrUnavailable, followerBeats, time.Duration(since()-heard).Round(time.Millisecond)))
 				return
 			}
 			p.beat()

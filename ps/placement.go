@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -16,8 +17,12 @@ import (
 	"github.com/elasticps/elasticps/shard/store"
 )
 
-// reserved is how many worker incarnations are taken from the store at a time.
-const reserved = 1024
+const (
+	// reserved is how many worker incarnations are taken from the store at a time.
+	reserved = 1024
+	// maxIncarnation is the last one that a range may begin with.
+	maxIncarnation = math.MaxUint64 - reserved
+)
 
 // placement is who owns what, as the store has it. It is changed by compare-and-swap
 // only; what is in memory is what the last swap or read has shown.
@@ -171,7 +176,11 @@ func (p *placement) loadServers(ctx context.Context) error {
 	defer p.mu.Unlock()
 	for _, e := range entries {
 		var where address
-		if err := json.Unmarshal(e.Value, &where); err != nil {
+		err := json.Unmarshal(e.Value, &where)
+		if err == nil && (where.ID == "" || p.serverKey(where.ID) != e.Key) {
+			err = fmt.Errorf("%w: it holds server %.64q", ErrConflict, where.ID)
+		}
+		if err != nil {
 			return fmt.Errorf("ps: store key %q: %w", e.Key, err)
 		}
 		p.seen[where.ID] = where
@@ -191,7 +200,11 @@ func (p *placement) reserve(ctx context.Context) (first, limit uint64, err error
 		// workers of a coordinator whose store is gone.
 		next := uint64(time.Now().UnixMicro())
 		if err == nil {
-			if next, err = strconv.ParseUint(string(e.Value), 10, 64); err != nil {
+			next, err = strconv.ParseUint(string(e.Value), 10, 64)
+			if err == nil && (next == 0 || next > maxIncarnation) {
+				err = fmt.Errorf("%w: %d, must be in [1, %d]", ErrConflict, next, uint64(maxIncarnation))
+			}
+			if err != nil {
 				return 0, 0, fmt.Errorf("ps: store key %q: %w", key, err)
 			}
 		}

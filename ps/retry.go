@@ -23,7 +23,10 @@ func (c *Client) verdict(k *call) (final bool, err error) {
 	default:
 		err = k.err
 		if k.ctx.Err() != nil {
-			k.cause, err, final = k.err, context.Cause(k.ctx), true
+			err, final = context.Cause(k.ctx), true
+			if k.cause == nil || !errors.Is(k.err, err) { // else what it has met before says more
+				k.cause = k.err
+			}
 		} else {
 			c.seek(*k.server)
 		}
