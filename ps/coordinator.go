@@ -158,7 +158,7 @@ type Coordinator struct {
 	failing   map[shard.ServerID]bool     // failovers under way
 	removed   map[string]bool             // runs of servers that were up when they were taken out
 	telling   map[shard.ID]bool           // owners that are told about their followers
-	promoting map[shard.ID]bool           // shards whose new owner does not serve yet
+	promoting map[shard.ID]int            // promotions under way: the new owner does not serve yet
 	rests     map[shard.ID]time.Time      // until when a shard rests that could not get a follower
 	failovers []Failover                  // the last keptFailovers
 	hopeless  bool                        // there is no checkpoint that a lost shard could be filled from
@@ -248,7 +248,7 @@ func newCoordinator(cfg CoordinatorConfig, l *leadership) (*Coordinator, error) 
 		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{}, heard: map[shard.ServerID]bool{},
 		claims:  map[shard.ID]shard.ServerID{},
 		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{},
-		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, promoting: map[shard.ID]bool{}, removed: map[string]bool{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
+		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, promoting: map[shard.ID]int{}, removed: map[string]bool{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	return c, nil

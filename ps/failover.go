@@ -209,8 +209,8 @@ func sameOwner(now, was shard.Assignment) bool {
 // Meanwhile no move of the shard begins: it would find that its source does not own it yet.
 func (c *Coordinator) promote(was shard.Assignment, sure bool) bool {
 	id := was.Shard
-	c.setPromoting(id, true)
-	defer c.setPromoting(id, false)
+	c.promotes(id, 1)
+	defer c.promotes(id, -1)
 	for c.ctx.Err() == nil {
 		var before, after shard.Record
 		var to shard.ServerID
@@ -246,15 +246,14 @@ func (c *Coordinator) promote(was shard.Assignment, sure bool) bool {
 	return false
 }
 
-func (c *Coordinator) setPromoting(id shard.ID, promoting bool) {
+// promotes counts a promotion of a shard that begins, or with -1 ends.
+func (c *Coordinator) promotes(id shard.ID, change int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if promoting {
-		c.promoting[id] = true
-		return
-	}
-	delete(c.promoting, id)
 	c.unsettled = true
+	if c.promoting[id] += change; c.promoting[id] == 0 {
+		delete(c.promoting, id)
+	}
 }
 
 // firstUp returns the first follower that is up.
@@ -456,7 +455,7 @@ func (c *Coordinator) repair() {
 		c.drop(m.Shard, m.To)
 	}
 	for _, m := range plan.Add {
-		if c.moving[m.Shard] != nil || c.promoting[m.Shard] || time.Now().Before(c.rests[m.Shard]) || under >= repairsAhead*c.cfg.MaxRepairs {
+		if c.moving[m.Shard] != nil || c.promoting[m.Shard] > 0 || time.Now().Before(c.rests[m.Shard]) || under >= repairsAhead*c.cfg.MaxRepairs {
 			c.unsettled = true
 			continue
 		}

@@ -113,7 +113,7 @@ func (c *Coordinator) check(id shard.ID, to shard.ServerID) error {
 	if err := shard.ValidateMoves(owners, c.shards, c.known(c.candidates()), proposed); err != nil {
 		return err
 	}
-	if c.moving[id] != nil || c.places.record(id).Pending != nil || c.promoting[id] {
+	if c.moving[id] != nil || c.places.record(id).Pending != nil || c.promoting[id] > 0 {
 		return fmt.Errorf("%w: shard %d has a move or a failover under way", ErrConflict, id)
 	}
 	return nil

@@ -24,10 +24,11 @@ const (
 	leaseTime = 400 * time.Millisecond
 	// leaseDrift is what clocks may differ in their pace, over one lease.
 	leaseDrift = leaseTime / 16
-	// followerBeats is how many questions in a row a follower may leave unanswered before its
-	// owner gives it up, after about a second. They are counted, because time in which the
-	// owner itself did not run must not: what the follower has sent then lies unread.
-	followerBeats = 20
+	// followerPatience is how long a follower may not answer before its owner gives it up, and
+	// followerBeats how many questions in a row at least: an owner that did not run itself
+	// for so long finds the answers unread in its sockets.
+	followerPatience = time.Second
+	followerBeats    = 5
 	// peerQueue bounds the frames of all shards that wait for one connection.
 	peerQueue = 64
 	// maxPeerBatch is how many frames leave in one write.
@@ -222,8 +223,9 @@ func (p *peer) send() {
 			if last := p.heard.Load(); last != heard {
 				heard, unanswered = last, 0
 			}
-			if unanswered++; unanswered > followerBeats {
-				p.fail(fmt.Errorf("%w: no answer to %d questions in %v", ErrUnavailable, followerBeats, time.Duration(since()-heard).Round(time.Millisecond)))
+			unanswered++
+			if silence := time.Duration(since() - heard); silence > followerPatience && unanswered > followerBeats {
+				p.fail(fmt.Errorf("%w: no answer for %v", ErrUnavailable, silence.Round(time.Millisecond)))
 				return
 			}
 			p.beat()
