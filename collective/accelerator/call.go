@@ -140,37 +140,24 @@ func (g *Group) finish(h *Handle, err error) error {
 }
 
 func (g *Group) start(ctx context.Context, calls ...Call) (*Handle, error) {
-	shapes := make([]shape, len(calls))
-	for i, c := range calls {
-		var err error
-		if shapes[i], err = g.check(c); err != nil {
-			return nil, err
-		}
-	}
-	if len(shapes) == 0 {
+	if len(calls) == 0 {
 		return nil, argument("no calls")
 	}
-	g.mu.Lock()
-	g.seq++
-	seq, err := g.seq, g.err
-	g.mu.Unlock()
-	began := time.Now()
-	settle := func(cause error) error {
-		if cause == nil {
-			return nil
+	shapes := make([]shape, len(calls))
+	var wrong error
+	for i, c := range calls {
+		var err error
+		if shapes[i], err = g.check(c); wrong == nil {
+			wrong = err
 		}
-		s := &shapes[0]
-		return &OpError{s.Operation, s.kind, s.Op, s.Root, s.count, g.cfg.Rank, g.cfg.Size, g.d.index, seq, time.Since(began), cause}
 	}
-	if err == nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
+	settle, err := g.enter(ctx, &shapes[0], wrong)
 	if err != nil {
-		return nil, settle(err)
+		return nil, err
 	}
 	t := &task{ctx: ctx, group: g, stream: g.cfg.Stream}
 	if _, ok := ctx.Deadline(); !ok {
-		t.deadline = began.Add(g.cfg.Timeout)
+		t.deadline = time.Now().Add(g.cfg.Timeout)
 	}
 	t.begin = func() (bool, error) { return g.issue(shapes) }
 	t.settle = func(cause error) error {
@@ -182,6 +169,30 @@ func (g *Group) start(ctx context.Context, calls ...Call) (*Handle, error) {
 		return nil, settle(err)
 	}
 	return h, nil
+}
+
+// enter counts a call, and returns what makes its error of a cause. A group that has failed
+// says so, whatever is wrong with the call besides.
+func (g *Group) enter(ctx context.Context, s *shape, wrong error) (func(error) error, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	seq, began := g.seq+1, time.Now()
+	settle := func(cause error) error {
+		if cause == nil {
+			return nil
+		}
+		return &OpError{s.Operation, s.kind, s.Op, s.Root, s.count, g.cfg.Rank, g.cfg.Size, g.d.index, seq, time.Since(began), cause}
+	}
+	switch {
+	case g.err != nil:
+		return nil, settle(g.err)
+	case wrong != nil:
+		return nil, wrong
+	case ctx.Err() != nil:
+		return nil, settle(context.Cause(ctx))
+	}
+	g.seq = seq
+	return settle, nil
 }
 
 // submitCall hands a call of a group to the thread.

@@ -104,6 +104,9 @@ func (b Buffer) Type() Type { return b.kind }
 // Len is the number of elements.
 func (b Buffer) Len() int { return b.count }
 
+// Memory is where they are.
+func (b Buffer) Memory() *Memory { return b.m }
+
 // Bytes is how much memory they take.
 func (b Buffer) Bytes() int { return b.count * b.kind.Bytes() }
 

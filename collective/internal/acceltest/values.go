@@ -119,5 +119,5 @@ func near(t accelerator.Type, a, b float64) bool {
 		accelerator.Float32: 1e-6, accelerator.Float64: 1e-14, accelerator.Float16: 2e-3, accelerator.BFloat16: 1.6e-2,
 		accelerator.Float8E4M3: 0.25, accelerator.Float8E5M2: 0.5,
 	}[t]
-	return a == b || math.Abs(a-b) <= epsilon*max(math.Abs(a), math.Abs(b))
+	return a == b || math.Abs(a-b) <= epsilon*max(math.Abs(a), math.Abs(b), 1)
 }

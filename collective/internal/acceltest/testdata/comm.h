@@ -82,6 +82,7 @@ static int submit(const char *name, call k, void *handle) {
   if (enter(c)) return UNUSABLE;
   int code = fault(name, c->device);
   if (code) return leave(c, code);
+  if ((code = fault("block", c->device))) usleep(code * 1000); /* a library that does not come back */
   if (stream_check(s)) return leave(c, BAD_ARGUMENT);
   if (!type_bytes(k.type) || k.count == 0 || k.root < 0 || k.root >= c->n) return leave(c, BAD_ARGUMENT);
   if (k.op > CCL_AVG && k.op != PREMUL) return leave(c, BAD_ARGUMENT);
@@ -133,7 +134,7 @@ int F(CommInitRankConfig)(void **to, int n, ccl_id id, int rank, ccl_config *con
   if (current < 0) return misuse(BAD_DEVICE), UNUSABLE;
   if (!id_whole(id.internal, sizeof id.internal) || n > MAX_RANKS || rank >= n) return BAD_ARGUMENT;
   int old = VERSION < 21700;
-  if (config->magic != CCL_CONFIG_MAGIC || config->size != (old ? CCL_CONFIG_21400_BYTES : sizeof *config) || config->version > VERSION ||
+  if (config->magic != CCL_CONFIG_MAGIC || config->size != (old ? CCL_CONFIG_21400_BYTES : sizeof *config) || config->version != (old ? 21400 : 21700) ||
       (!old && (config->min_ctas != CCL_UNDEFINED || config->split_share != CCL_UNDEFINED)))
     return misuse(BAD_CONFIG), BAD_ARGUMENT;
   *to = comm_new(id.internal + 1, n, rank, config->blocking);

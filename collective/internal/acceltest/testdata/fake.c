@@ -7,7 +7,7 @@
  *   METAX        with a function of another vendor
  * FAKE_CCL_FAIL is a list of CALL:DEVICE:N:CODE: the Nth call of that name on a device fails;
  * "async" is what runs on the device: it reports the code later, and stays stuck, as "stall"
- * does without a word. */
+ * does without a word; "block" keeps the caller for as many milliseconds. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

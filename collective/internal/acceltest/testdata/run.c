@@ -123,7 +123,8 @@ static int meet(stream *s, comm *c) {
   for (int r = 0; r < c->n; r++) {
     while (atomic_load(&c->w->arrived[r]) < phase) {
       if (stopped(s, c)) return -1;
-      if (atomic_load(&c->w->aborted[r])) atomic_store(&c->async, REMOTE_ERROR);
+      for (int gone = 0; gone < c->n; gone++)
+        if (atomic_load(&c->w->aborted[gone])) atomic_store(&c->async, REMOTE_ERROR);
       usleep(50);
     }
   }
