@@ -18,7 +18,9 @@ func (g *Group) initBlocking(ctx context.Context, id []byte) error {
 		err  error
 	}
 	lib, done := g.d.lib, make(chan result)
+	lib.joining.Add(1)
 	go func() {
+		defer lib.joining.Add(-1)
 		runtime.LockOSThread() // for the current device; ends with the goroutine
 		var r result
 		if r.err = lib.check("set device", lib.abi.SetDevice(g.d.index)); r.err == nil {
@@ -40,7 +42,9 @@ func (g *Group) initBlocking(ctx context.Context, id []byte) error {
 		if r.err != nil {
 			return r.err
 		}
-		return g.d.do(context.WithoutCancel(ctx), func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout) // else nobody would end it
+		defer cancel()
+		return g.d.do(ctx, func() error {
 			g.comm = r.comm
 			return nil
 		})

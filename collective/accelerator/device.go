@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elasticps/elasticps/collective"
 	"github.com/elasticps/elasticps/collective/internal/abi"
 )
 
@@ -346,8 +347,11 @@ func (d *Device) do(ctx context.Context, f func() error) error {
 func (d *Device) whenIdle(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	err := d.give(ctx, func() { d.idle = append(d.idle, func() { done <- f() }) })
+	if errors.Is(err, collective.ErrClosed) {
+		return nil // Close has done it
+	}
 	if err != nil {
-		return err // Close does it
+		return err
 	}
 	select {
 	case err := <-done:
@@ -441,6 +445,9 @@ func (d *Device) leave() {
 	if len(d.running) > 0 {
 		d.err = fmt.Errorf("%w: device %d: %d calls do not end", ErrHung, d.index, len(d.running))
 		return // what they use must stay
+	}
+	for g := range d.groups {
+		g.discard() // where it had to wait for a call
 	}
 	d.settleIdle()
 	d.err = d.release()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/elasticps/elasticps/collective/internal/abi"
 )
@@ -46,6 +47,7 @@ type Library struct {
 	capabilities Capabilities
 	devices      int
 	log          *slog.Logger
+	joining      atomic.Int32 // threads in calls that cannot be stopped
 
 	mu     sync.Mutex
 	open   map[int]*Device
@@ -162,6 +164,9 @@ func (l *Library) Close() error {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
+	}
+	if n := l.joining.Load(); n > 0 {
+		return fmt.Errorf("%w: %d calls still wait for ranks", ErrHung, n)
 	}
 	return l.abi.Close()
 }

@@ -82,16 +82,28 @@ func TestStuckForGood(t *testing.T) {
 
 // TestMissingRank waits in the library, which cannot be stopped, until it gives up.
 func TestMissingRank(t *testing.T) {
-	t.Setenv("FAKE_HCCL_TIMEOUT", "300")
-	w := acceltest.Join(t, acceltest.Build(t, accelerator.Ascend).Open(t), 2, nil)
-	exchange := acceltest.Exchange(2)
+	t.Setenv("FAKE_HCCL_TIMEOUT", "1500")
+	l := acceltest.Build(t, accelerator.Ascend).Open(t)
+	d, err := l.Device(t.Context(), 0)
+	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	_, err := w.Devices[0].Join(ctx, accelerator.GroupConfig{Rank: 0, Size: 2, Exchange: exchange[0]})
+	_, err = d.Join(ctx, accelerator.GroupConfig{Rank: 0, Size: 2, Exchange: acceltest.Exchange(1)[0]})
 	require.ErrorIs(t, err, collective.ErrMissing)
-	require.Less(t, time.Since(began), 250*time.Millisecond, "before the library gives up")
-	w.Each(func(ctx context.Context, r int) error { return sum(ctx, w, r, w.Groups[r]) }) // the device goes on
+	require.Less(t, time.Since(began), time.Second, "before the library gives up")
+	require.ErrorIs(t, l.Close(), accelerator.ErrHung, "a thread is in the library")
+}
+
+// TestMissingRankTwice has the device go on meanwhile.
+func TestMissingRankTwice(t *testing.T) {
+	t.Setenv("FAKE_HCCL_TIMEOUT", "300")
+	w := acceltest.Join(t, acceltest.Build(t, accelerator.Ascend).Open(t), 2, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := w.Devices[0].Join(ctx, accelerator.GroupConfig{Rank: 0, Size: 2, Exchange: acceltest.Exchange(1)[0]})
+	require.ErrorIs(t, err, collective.ErrMissing)
+	w.Each(func(ctx context.Context, r int) error { return sum(ctx, w, r, w.Groups[r]) })
 	_, err = w.Devices[0].Join(t.Context(), accelerator.GroupConfig{Rank: 0, Size: 2, Exchange: acceltest.Exchange(2)[0]})
 	require.ErrorIs(t, err, context.DeadlineExceeded, "of the library")
 	var call *accelerator.CallError

@@ -107,7 +107,9 @@ func (f *Fake) Open(t *testing.T) *accelerator.Library {
 	t.Helper()
 	l, err := accelerator.Open(f.Config())
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	t.Cleanup(func() { // a thread that cannot be stopped may be in it, for a while
+		require.Eventually(t, func() bool { return l.Close() == nil }, 10*time.Second, 10*time.Millisecond)
+	})
 	return l
 }
 
