@@ -12,7 +12,7 @@ import (
 
 // grace is how long a caller whose time is over waits for the thread of the device to end
 // what it has begun.
-const grace = 75 * time.Millisecond
+const grace = 50 * time.Millisecond
 
 // task is something that a device does in the background. All of it but done belongs to
 // the thread of the device.

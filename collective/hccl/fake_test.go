@@ -55,7 +55,7 @@ func TestStuckCall(t *testing.T) {
 	began := time.Now()
 	err = w.Groups[0].AllReduce(ctx, b, b, collective.Sum)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Less(t, time.Since(began), 550*time.Millisecond)
+	require.Less(t, time.Since(began), 2*time.Second, "much later than 100 ms, on a busy machine")
 	exchange := acceltest.Exchange(2)
 	w.Each(func(ctx context.Context, r int) error {
 		next, err := w.Groups[r].Shrink(ctx, nil, exchange[r])

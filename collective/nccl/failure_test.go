@@ -17,8 +17,9 @@ import (
 	"github.com/elasticps/elasticps/collective/internal/acceltest"
 )
 
-// soon is how late a call may return after its time: 100 ms, and what a busy machine adds.
-const soon = 500 * time.Millisecond
+// soon is how late a call may return after its time on a machine that is busy with other
+// things; a quiet one takes a few milliseconds. All other limits are ten times as long.
+const soon = 2 * time.Second
 
 // sum is an all-reduce of a few ones on a rank.
 func sum(ctx context.Context, w *acceltest.World, r int, g *accelerator.Group) error {
@@ -40,6 +41,7 @@ func within(t *testing.T, ctx context.Context, f func(ctx context.Context) error
 	defer cancel()
 	began := time.Now()
 	err := f(ctx)
+	t.Logf("%v after its time", time.Since(began)-limit)
 	require.Less(t, time.Since(began), limit+soon)
 	return err
 }
