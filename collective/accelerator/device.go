@@ -273,6 +273,7 @@ func (d *Device) follow(t *task) {
 func (d *Device) happened(t *task) bool {
 	if t.dropped {
 		_ = d.lib.abi.EventDestroy(t.event) // it may never happen
+		t.end(fmt.Errorf("accelerator: stream was emptied: %w", collective.ErrAborted))
 		return true
 	}
 	yes, code := d.lib.abi.EventQuery(t.event)

@@ -47,14 +47,28 @@ func sum(ctx context.Context, w *acceltest.World, r int, g *accelerator.Group) e
 
 // TestStuckCall empties the stream of a call whose time is over, and joins anew.
 func TestStuckCall(t *testing.T) {
-	w := acceltest.Join(t, acceltest.Build(t, accelerator.Ascend).Open(t), 2, nil)
+	l := acceltest.Build(t, accelerator.Ascend).Open(t)
+	shared := map[int]*accelerator.Stream{}
+	w := acceltest.Join(t, l, 2, nil)
+	for r, d := range w.Devices {
+		s, err := d.NewStream(t.Context())
+		require.NoError(t, err)
+		shared[r] = s
+	}
+	w.Groups = w.JoinAgain(func(c *accelerator.GroupConfig) { c.Stream = shared[c.Rank] })
 	b, err := w.Put(t.Context(), 0, accelerator.Float32, []float64{1})
 	require.NoError(t, err)
+	behind := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	err = w.Groups[0].AllReduce(ctx, b, b, collective.Sum)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	h, err := w.Groups[0].Start(ctx, accelerator.Call{Operation: accelerator.AllReduce, Dst: b, Src: b, Op: collective.Sum})
+	require.NoError(t, err)
+	go func() { behind <- shared[0].Sync(t.Context()) }()
+	require.ErrorIs(t, h.Wait(t.Context()), context.DeadlineExceeded)
+	if err := <-behind; err != nil { // it may have come after the stream was emptied
+		require.ErrorIs(t, err, collective.ErrAborted)
+	}
 	require.Less(t, time.Since(began), 2*time.Second, "much later than 100 ms, on a busy machine")
 	exchange := acceltest.Exchange(2)
 	w.Each(func(ctx context.Context, r int) error {

@@ -100,8 +100,9 @@ int aclrtStreamAbort(void *handle) {
   stream *s = handle;
   if (stream_check(s)) return 400;
   pthread_mutex_lock(&s->mu);
-  if (s->first) atomic_store(&s->stopped, 1); /* until it is empty */
+  if (s->first) atomic_store(&s->stopped, 1);
   pthread_mutex_unlock(&s->mu);
+  while (atomic_load(&s->stopped)) usleep(50); /* until it is empty */
   return 0;
 }
 #endif
