@@ -1,5 +1,6 @@
 /* The functions of communicators, by vendor. */
 #define COMM_MAGIC 0xc0117e
+#define IN_PROGRESS_FOR 6 /* questions after a call, with a communicator that does not block */
 
 #if VENDOR == 4
 #define F(name) Hccl##name
@@ -95,7 +96,7 @@ static int submit(const char *name, call k, void *handle) {
   }
   enqueue_calls(s, &k, 1);
   if (c->blocking) return leave(c, 0);
-  atomic_store(&c->busy, 2);
+  atomic_store(&c->busy, IN_PROGRESS_FOR);
   return leave(c, IN_PROGRESS);
 }
 
@@ -106,7 +107,7 @@ __attribute__((unused)) static int group_end(void) {
   enqueue_calls(group.s, group.calls, group.n);
   group.n = 0;
   if (c->blocking) return 0;
-  atomic_store(&c->busy, 2);
+  atomic_store(&c->busy, IN_PROGRESS_FOR);
   return IN_PROGRESS;
 }
 
