@@ -60,21 +60,22 @@ func (g *Group) inherit(ctx context.Context, from *Group, lost []int) error {
 	for i, r := range lost {
 		excluded[i] = int32(r)
 	}
-	// The place of the handle is given up with its communicator when that comes too late.
-	lib, child := g.d.lib, abi.NewChild()
+	// When the communicator comes too late, the child is left to it.
+	lib, child := g.d.lib, abi.NewChild(excluded)
 	err := g.d.do(ctx, func() error {
 		if from.left {
+			child.Close()
 			return errClosed("group")
 		}
 		from.fail(errClosed("group that was shrunk"))
-		code := lib.abi.Shrink(from.comm, excluded, child, lib.version)
+		code := lib.abi.Shrink(from.comm, child, lib.version)
 		if lib.failed(code) {
+			child.Close()
 			return lib.callError("shrink", code, from.comm)
 		}
 		return nil
 	})
 	if err != nil {
-		child.Close()
 		return err
 	}
 	return g.await(ctx, func() (bool, error) { return g.inherited(from, child) })
@@ -83,13 +84,15 @@ func (g *Group) inherit(ctx context.Context, from *Group, lost []int) error {
 // inherited reports whether the new communicator is ready. Its handle may come at once or
 // when the old communicator says that it is done.
 func (g *Group) inherited(from *Group, child *abi.Child) (bool, error) {
-	if g.comm != 0 {
-		return g.initialized()
+	if g.comm == 0 {
+		g.comm = child.Handle()
 	}
-	if handle := child.Handle(); handle != 0 {
-		g.comm = handle
-		child.Close()
-		return false, nil
+	if g.comm != 0 {
+		ready, err := g.initialized()
+		if ready {
+			child.Close()
+		}
+		return ready, err
 	}
 	state, err := from.state()
 	switch {

@@ -152,17 +152,27 @@ func (l *Library) Host(memory Handle, bytes int) []byte {
 	return unsafe.Slice((*byte)(C.address(C.uintptr_t(memory))), bytes)
 }
 
-// Child is the place of a handle that a library writes in the background.
-type Child struct{ room unsafe.Pointer }
+// Child is memory that a library uses in the background when it makes a communicator of
+// another: the place of the handle, and the ranks that are left out.
+type Child struct {
+	room, excluded unsafe.Pointer
+	n              int
+}
 
-// NewChild allocates the place.
-func NewChild() *Child { return &Child{C.calloc(1, C.sizeof_uintptr_t)} }
+// NewChild allocates it.
+func NewChild(excluded []int32) *Child {
+	const size = unsafe.Sizeof(int32(0))
+	c := &Child{room: C.calloc(1, C.sizeof_uintptr_t), excluded: C.calloc(C.size_t(len(excluded)+1), C.size_t(size)), n: len(excluded)}
+	copy(unsafe.Slice((*int32)(c.excluded), len(excluded)), excluded)
+	return c
+}
 
 // Handle is what the library has written, 0 before.
 func (c *Child) Handle() Handle { return Handle(C.child((*C.uintptr_t)(c.room))) }
 
-// Close frees the place, when the library writes no more.
+// Close frees the memory, when the library uses it no more.
 func (c *Child) Close() {
-	C.free(unsafe.Pointer(c.room))
-	c.room = nil
+	C.free(c.room)
+	C.free(c.excluded)
+	c.room, c.excluded = nil, nil
 }

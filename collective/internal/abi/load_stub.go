@@ -30,11 +30,14 @@ func (l *Library) Host(Handle, int) []byte { return nil }
 // call is that of a library which Load never returns.
 func (l *Library) call(*request) int { return -1 }
 
-// Child has no place.
-type Child struct{ room unsafe.Pointer }
+// Child has no memory.
+type Child struct {
+	room, excluded unsafe.Pointer
+	n              int
+}
 
 // NewChild returns the zero value.
-func NewChild() *Child { return &Child{} }
+func NewChild([]int32) *Child { return &Child{} }
 
 // Handle is that of no communicator.
 func (c *Child) Handle() Handle { return 0 }

@@ -204,16 +204,12 @@ func (l *Library) Revoke(comm Handle) int { return l.of(doRevoke, comm) }
 func (l *Library) of(what int32, comm Handle) int { return l.call(&request{what: what, comm: comm}) }
 
 // Shrink ends what a communicator is doing and makes one without some ranks, in the
-// background. The library writes its handle to where to points at some time before the state
-// of the communicator is success.
-func (l *Library) Shrink(comm Handle, excluded []int32, to *Child, version int) int {
-	var pins runtime.Pinner
-	defer pins.Unpin()
-	r := request{what: doShrink, comm: comm, n: int32(len(excluded)), b: Handle(to.room), value: int32(version)}
-	if len(excluded) > 0 {
-		r.a = pinned(&pins, &excluded[0])
-	}
-	return l.call(&r)
+// background. The library writes its handle into the child at some time before the state of
+// the communicator is success.
+func (l *Library) Shrink(comm Handle, to *Child, version int) int {
+	return l.call(&request{
+		what: doShrink, comm: comm, a: Handle(to.excluded), n: int32(to.n), b: Handle(to.room), value: int32(version),
+	})
 }
 
 // PremulSum makes an operation that multiplies by the scalar, an element of the type,
