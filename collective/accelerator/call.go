@@ -8,6 +8,7 @@ import (
 
 	"github.com/elasticps/elasticps/collective"
 	"github.com/elasticps/elasticps/collective/internal/abi"
+	"github.com/elasticps/elasticps/internal/kernel"
 )
 
 // Call is an operation with its arguments; see the methods of Group for what each needs.
@@ -333,9 +334,9 @@ func scalar(t Type, x float64) []byte {
 	}
 	b := make([]byte, 2)
 	if t == BFloat16 {
-		kernelBF16(b, float32(x))
+		kernel.EncodeBF16Bytes(b, []float32{float32(x)})
 	} else {
-		kernelFP16(b, float32(x))
+		kernel.EncodeFP16Bytes(b, []float32{float32(x)})
 	}
 	return b
 }

@@ -29,15 +29,14 @@ type Device struct {
 	lib   *Library
 	index int
 
-	work chan func() // for the thread
-	quit chan struct{}
+	work chan func()   // for the thread
+	quit chan struct{} // closed by shut
 	gone chan struct{} // closed when the thread has ended
 	once sync.Once
 	err  error // of closing
 
-	mu       sync.Mutex
-	hosts    []*Host
-	quitting bool
+	mu    sync.Mutex
+	hosts []*Host
 
 	// Of the thread alone.
 	queue     []*task // that are not enqueued yet
@@ -400,12 +399,7 @@ func (d *Device) submit(t *task) (*Handle, error) {
 }
 
 func (d *Device) shut() {
-	d.once.Do(func() {
-		d.mu.Lock()
-		d.quitting = true
-		d.mu.Unlock()
-		close(d.quit)
-	})
+	d.once.Do(func() { close(d.quit) })
 }
 
 // Close aborts the groups of the device, gives everything that belongs to it back, and ends

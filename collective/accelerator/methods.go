@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/elasticps/elasticps/collective"
-	"github.com/elasticps/elasticps/internal/kernel"
 )
 
 // AllReduce combines the elements of src of all ranks and leaves the result in dst of all.
@@ -62,8 +61,3 @@ func (g *Group) Send(ctx context.Context, src Buffer, to int) error {
 func (g *Group) Recv(ctx context.Context, dst Buffer, from int) error {
 	return g.finish(g.start(ctx, Call{Operation: Recv, Dst: dst, Root: from}))
 }
-
-// kernelBF16 and kernelFP16 write one number of two bytes, rounded to nearest.
-func kernelBF16(b []byte, x float32) { kernel.EncodeBF16Bytes(b, []float32{x}) }
-
-func kernelFP16(b []byte, x float32) { kernel.EncodeFP16Bytes(b, []float32{x}) }
