@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/shard"
 )
@@ -107,6 +108,26 @@ func TestZombieIsFencedUnderASP(t *testing.T) {
 		return answer == "not a member"
 	})
 	c.requireValue(c.worker("reader"), want)
+}
+
+// TestSilentUnderASP: a worker and an observer that are silent for a while, or whose answers
+// are lost, stay: nobody waits for them.
+func TestSilentUnderASP(t *testing.T) {
+	settled(t)
+	everywhere(t, func(t *testing.T, options ...option) {
+		c := newCluster(t, smallJob(ps.Consistency{}), options...)
+		c.server("s1")
+		c.placed()
+		w, observer := c.worker("w"), c.client("observer")
+		lost := c.lose("ps.aliveRequest", 4)
+		for _, p := range []actor.Ref{ps.RefOf(w.Client), ps.RefOf(observer)} {
+			require.NoError(t, c.home.Cast(c.ctx, c.ref(), actor.Down{Ref: p}))
+		}
+		eventually(t, "both were asked again", func() bool { return lost.Load() >= 6 })
+		require.NoError(t, w.Push(c.ctx, "a", vector(smallElems, -1)))
+		c.requireValue(observer, 1)
+		require.Equal(t, 1, c.status().Members)
+	})
 }
 
 // A coordinator that is restarted in the middle of a job under BSP or SSP does not

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/internal/stream"
 	"github.com/elasticps/elasticps/internal/table"
 	"github.com/elasticps/elasticps/internal/wire"
@@ -267,3 +268,6 @@ func CopyOf(s *Server, id shard.ID) shard.Copy {
 	defer r.mu.Unlock()
 	return r.copy
 }
+
+// RefOf is the process of a client.
+func RefOf(c *Client) actor.Ref { return c.ref }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/elasticps/elasticps/actor"
@@ -285,15 +286,36 @@ type checked struct {
 	alive       bool
 }
 
+// silentPatience is how long a participant for whose clock nobody waits may be silent
+// before it is gone for good.
+const silentPatience = 5 * time.Second
+
 // verify asks a participant whether it lives, beside the actor: a lost connection does
 // not say which side was away, and if it was this one, for a moment, nobody is gone.
-func (c *Coordinator) verify(inc uint64, ref actor.Ref) {
+func (c *Coordinator) verify(inc uint64, p *participant) {
+	patience := silentPatience
+	if c.cfg.Job.clocked() && !p.observer {
+		patience = probeTimeout
+	}
+	ref := p.ref
 	c.running.Go(func() {
-		ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
+		ctx, cancel := context.WithTimeout(c.ctx, patience)
 		defer cancel()
-		_, err := c.cfg.Node.Call(ctx, ref, aliveRequest{})
+		err := c.ask(ctx, ref)
+		for err != nil && ctx.Err() == nil && !errors.Is(err, actor.ErrNoProcess) && !errors.Is(err, syscall.ECONNREFUSED) {
+			sleep(ctx, retryPause)
+			err = c.ask(ctx, ref)
+		}
 		_ = c.cfg.Node.Cast(c.ctx, c.ref, checked{inc, err == nil}) // fails only when closed
 	})
+}
+
+// ask asks a process once whether it lives.
+func (c *Coordinator) ask(ctx context.Context, ref actor.Ref) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	_, err := c.cfg.Node.Call(ctx, ref, aliveRequest{})
+	return err
 }
 
 // checked watches a participant again that lives, and forgets one that does not.
@@ -312,8 +334,8 @@ func (c *Coordinator) checked(ctx *actor.Context, m checked) {
 // down takes note that a process or its node is gone.
 func (c *Coordinator) down(ref actor.Ref) {
 	for _, inc := range slices.Sorted(maps.Keys(c.members)) {
-		if c.members[inc].ref == ref {
-			c.verify(inc, ref)
+		if p := c.members[inc]; p.ref == ref {
+			c.verify(inc, p)
 		}
 	}
 	c.mu.Lock()

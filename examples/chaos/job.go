@@ -182,7 +182,7 @@ func (j *job) healthy(ctx context.Context) error {
 		case up < j.NumServers:
 			missing = fmt.Sprintf("%d of %d servers are up", up, j.NumServers)
 		case !j.prober.since(since):
-			missing = "not all shards answer"
+			missing = fmt.Sprintf("not all shards answer: %v", j.prober.last())
 			return false
 		case st.Exposed > 0:
 			missing = fmt.Sprintf("%d shards have no follower", st.Exposed)

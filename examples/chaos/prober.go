@@ -118,6 +118,16 @@ func (p *prober) isLost() error {
 	return p.lost
 }
 
+// last returns the error of the last round, nil if it has succeeded.
+func (p *prober) last() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.rounds) == 0 {
+		return nil
+	}
+	return p.rounds[len(p.rounds)-1].err
+}
+
 // since reports whether a round that began after t has succeeded.
 func (p *prober) since(t time.Time) bool {
 	p.mu.Lock()
