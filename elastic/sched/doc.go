@@ -29,9 +29,9 @@
 // in the order of domains and names, so that equals fill one rack after the other.
 //
 // Default scores by how much of a node becomes, by the placement, of no use for what is
-// expected: its fragments as Weng et al. define them, a tenth of the devices that lose the
-// processor time that goes with them, and a tenth of the devices of a model that some
-// tasks depend on. The weights of a tenth were chosen on other seeds of the openb traces than
+// expected: its fragments as Weng et al. define them, two fifths of the devices that lose the
+// processor time that goes with them, and a fifth of the devices of a model that some
+// tasks depend on. The weights were chosen on other seeds of the openb traces than
 // the ones in docs/scheduling.md. Without a mix it is learned: the best fit at first, then
 // from what came (after 64 tasks, 128, 256 and so on).
 //

@@ -68,8 +68,8 @@ var rules = [...]struct {
 	FGD:        {"fgd", true, scoreFGD},
 }
 
-// scoreDefault is the fall of the node's fragments, less a tenth of what its devices lose
-// of processor time that goes with them, and a tenth of the devices taken times the
+// scoreDefault is the fall of the node's fragments, less two fifths of what its devices lose
+// of processor time that goes with them, and a fifth of the devices taken times the
 // scarcity of their model. As long as nothing is known of what to expect, it is the best
 // fit. Finer steps than those of FGD, and no preference among equals but their order,
 // did best on the openb traces.
@@ -83,7 +83,7 @@ func scoreDefault(f *fit) int64 {
 	fall := f.fragment - f.weights.fragment(&f.after)
 	starved := f.weights.starved(&f.after) - f.weights.starved(f.before)
 	scarce := f.weights.scarce[f.before.model] * int64(f.before.idle-f.after.idle)
-	return fall - (int64(starved)*one+scarce)/10
+	return fall - (2*int64(starved)*one+scarce)/5
 }
 
 // scoreFGD is the score of Weng et al. (USENIX ATC 2023, section 5): 0 to 100. The coarse

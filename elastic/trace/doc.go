@@ -4,7 +4,8 @@
 //
 // A Job is a task with the time at which it comes and goes. An Experiment is arrivals without
 // departures, as in Weng et al. (USENIX ATC 2023): the tasks of a trace in an order that a
-// seed gives, each placed or turned away. Its Curve says how much of the devices was in use
+// seed gives, on nodes that are taken, among equals, in an order that it gives as well, each
+// placed or turned away. Its Curve says how much of the devices was in use
 // when so much had arrived.
 //
 // # Smallest use

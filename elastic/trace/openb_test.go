@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -44,65 +42,60 @@ func openb(t testing.TB, workload string) ([]sched.Node, []sched.Task) {
 	return nodes, trace.Tasks(jobs)
 }
 
-// seeds are those of the published runs, 42 to 51: all of them if ELASTICPS_OPENB_SEEDS is
-// 10, two by default.
-func seeds(t testing.TB) []int64 {
-	t.Helper()
-	n := 2
-	if text := os.Getenv("ELASTICPS_OPENB_SEEDS"); text != "" {
-		var err error
-		n, err = strconv.Atoi(text)
-		require.NoError(t, err)
-	}
-	var list []int64
-	for i := range n {
-		list = append(list, int64(42+i))
-	}
-	return list
-}
-
-// published are the means of ten seeds by Weng et al. (USENIX ATC 2023, tables of the
-// repository) of Random, BestFit and FGD, at 100 and 130 % arrived load.
+// published are the means of the seeds 42 to 51 by Weng et al. (USENIX ATC 2023, tables of the
+// repository) of Random, BestFit, DotProduct and FGD, at 100 and 130 % arrived load.
 var published = []struct {
 	workload string
-	means    [3][2]float64
+	means    [4][2]float64
 }{
-	{"default", [3][2]float64{{86.30, 87.47}, {92.86, 93.08}, {95.23, 95.39}}},
-	{"cpu050", [3][2]float64{{89.02, 91.24}, {93.56, 93.79}, {95.00, 95.21}}},
-	{"cpu100", [3][2]float64{{87.44, 89.11}, {93.26, 93.44}, {95.21, 95.35}}},
-	{"cpu200", [3][2]float64{{83.03, 83.77}, {92.15, 92.40}, {94.82, 95.05}}},
-	{"cpu250", [3][2]float64{{80.00, 80.42}, {91.21, 91.45}, {93.20, 93.41}}},
-	{"gpushare40", [3][2]float64{{84.86, 86.00}, {91.44, 91.69}, {93.96, 94.15}}},
-	{"gpushare60", [3][2]float64{{82.81, 83.65}, {89.06, 89.36}, {91.25, 91.40}}},
-	{"gpushare80", [3][2]float64{{80.62, 81.22}, {86.66, 87.01}, {89.08, 89.30}}},
-	{"gpushare100", [3][2]float64{{78.90, 79.44}, {84.62, 85.01}, {86.64, 86.90}}},
-	{"gpuspec10", [3][2]float64{{86.26, 87.43}, {93.10, 93.30}, {94.66, 94.95}}},
-	{"gpuspec20", [3][2]float64{{85.90, 87.24}, {88.46, 93.30}, {94.66, 94.84}}},
-	{"gpuspec25", [3][2]float64{{85.42, 86.94}, {85.67, 93.23}, {93.91, 94.74}}},
-	{"gpuspec33", [3][2]float64{{83.87, 86.46}, {80.39, 93.09}, {87.84, 94.55}}},
-	{"multigpu20", [3][2]float64{{86.92, 88.69}, {93.73, 93.93}, {95.53, 95.65}}},
-	{"multigpu30", [3][2]float64{{86.63, 89.27}, {94.57, 94.72}, {96.36, 96.46}}},
-	{"multigpu40", [3][2]float64{{85.38, 90.09}, {95.10, 95.23}, {96.91, 96.99}}},
-	{"multigpu50", [3][2]float64{{81.28, 90.27}, {95.62, 95.74}, {97.09, 97.18}}},
+	{"default", [4][2]float64{{86.30, 87.47}, {92.86, 93.08}, {90.62, 90.85}, {95.23, 95.39}}},
+	{"cpu050", [4][2]float64{{89.02, 91.24}, {93.56, 93.79}, {93.03, 93.27}, {95.00, 95.21}}},
+	{"cpu100", [4][2]float64{{87.44, 89.11}, {93.26, 93.44}, {91.73, 91.95}, {95.21, 95.35}}},
+	{"cpu200", [4][2]float64{{83.03, 83.77}, {92.15, 92.40}, {87.46, 87.70}, {94.82, 95.05}}},
+	{"cpu250", [4][2]float64{{80.00, 80.41}, {91.21, 91.45}, {83.57, 83.81}, {93.20, 93.41}}},
+	{"gpushare40", [4][2]float64{{84.86, 86.00}, {91.44, 91.69}, {89.30, 89.56}, {93.96, 94.15}}},
+	{"gpushare60", [4][2]float64{{82.81, 83.65}, {89.06, 89.36}, {86.82, 87.11}, {91.25, 91.40}}},
+	{"gpushare80", [4][2]float64{{80.62, 81.22}, {86.66, 87.01}, {84.14, 84.49}, {89.08, 89.31}}},
+	{"gpushare100", [4][2]float64{{78.90, 79.44}, {84.62, 85.01}, {81.98, 82.42}, {86.64, 86.90}}},
+	{"gpuspec10", [4][2]float64{{86.26, 87.43}, {93.10, 93.31}, {90.17, 90.39}, {94.66, 94.95}}},
+	{"gpuspec20", [4][2]float64{{85.90, 87.24}, {88.46, 93.30}, {88.29, 89.97}, {94.66, 94.84}}},
+	{"gpuspec25", [4][2]float64{{85.42, 86.94}, {85.67, 93.23}, {85.44, 89.63}, {93.91, 94.74}}},
+	{"gpuspec33", [4][2]float64{{83.87, 86.46}, {80.40, 93.09}, {79.82, 89.14}, {87.84, 94.55}}},
+	{"multigpu20", [4][2]float64{{86.92, 88.69}, {93.73, 93.93}, {91.85, 92.06}, {95.53, 95.65}}},
+	{"multigpu30", [4][2]float64{{86.63, 89.27}, {94.57, 94.72}, {93.11, 93.28}, {96.36, 96.46}}},
+	{"multigpu40", [4][2]float64{{85.37, 90.09}, {95.10, 95.23}, {94.04, 94.19}, {96.91, 96.99}}},
+	{"multigpu50", [4][2]float64{{81.28, 90.28}, {95.62, 95.74}, {94.73, 94.85}, {97.09, 97.18}}},
 }
 
-// farOff says where FGD does not come within 0.3 points of the published means: the more
-// tasks ask for processors alone, the further. Scores, order and metric are checked
-// against the paper; what breaks the ties between such tasks in the published runs is not
-// known.
-var farOff = map[string]float64{"cpu200": 0.8, "cpu250": 1.8, "gpuspec10": 0.5, "gpuspec25": 0.5, "gpuspec33": 0.5}
+// baselines are the policies with published means, in their order, and how far from those
+// the means of the same seeds may be. Random draws other numbers, and the published FGD
+// tells some equals apart by what its sums lose in rounding; the others are the same.
+var baselines = []struct {
+	policy sched.Policy
+	within float64
+}{{sched.Random, 0.3}, {sched.BestFit, 0.02}, {sched.DotProduct, 0.02}, {sched.FGD, 0.3}}
+
+// otherLists are workloads whose lists are not the ones of the published runs: even before
+// a pod is turned away, other pods come. Their means are within 1.
+var otherLists = []string{"multigpu30", "multigpu40", "multigpu50"}
+
+// floors are what Default reached once on the workloads that it was made with.
+var floors = map[string][2]float64{
+	"default": {95.73, 95.84}, "cpu250": {94.16, 94.40}, "gpuspec20": {95.73, 95.86},
+	"multigpu20": {96.14, 96.25}, "gpushare40": {94.32, 94.46},
+}
 
 // allocated is the mean of the devices in use at 100 and 130 % arrived load.
 func allocated(t *testing.T, nodes []sched.Node, tasks []sched.Task, policy sched.Policy) (at100, at130 float64) {
 	t.Helper()
-	list := seeds(t)
-	for _, seed := range list {
+	for seed := int64(42); seed < 52; seed++ {
 		curve, cluster, err := trace.Experiment{Nodes: nodes, Tasks: tasks, Policy: policy, Seed: seed}.Run()
 		require.NoError(t, err)
 		require.Equal(t, curve.Placed, cluster.NumTasks())
-		at100 += curve.Allocated[100] / float64(len(list))
-		at130 += curve.Allocated[130] / float64(len(list))
+		at100 += curve.Allocated[100] / 10
+		at130 += curve.Allocated[130] / 10
 	}
+	t.Logf("| %v | %.2f | %.2f |", policy, at100, at130)
 	return at100, at130
 }
 
@@ -111,35 +104,22 @@ func TestOpenbPolicies(t *testing.T) {
 		t.Run(row.workload, func(t *testing.T) {
 			t.Parallel()
 			nodes, tasks := openb(t, row.workload)
-			fgd := row.means[2]
-			least := [2]float64{fgd[0] - 0.1, fgd[1] - 0.1}
-			if row.workload == "default" {
-				least = [2]float64{95.5, 95.6}
+			for i, base := range baselines {
+				within := base.within
+				if slices.Contains(otherLists, row.workload) {
+					within = 1
+				}
+				at100, at130 := allocated(t, nodes, tasks, base.policy)
+				require.InDelta(t, row.means[i][0], at100, within, "%v at 100 %%", base.policy)
+				require.InDelta(t, row.means[i][1], at130, within, "%v at 130 %%", base.policy)
 			}
-			for _, policy := range sched.Policies() {
-				at100, at130 := allocated(t, nodes, tasks, policy)
-				t.Logf("| %s | %v | %.2f | %.2f |", row.workload, policy, at100, at130)
-				if policy == sched.Default {
-					require.GreaterOrEqual(t, at100, least[0])
-					require.GreaterOrEqual(t, at130, least[1])
-				}
-				known := slices.Index([]sched.Policy{sched.Random, sched.BestFit, sched.FGD}, policy)
-				if known < 0 {
-					continue
-				}
-				within := 0.3
-				if policy == sched.FGD {
-					within = max(within, farOff[row.workload])
-				}
-				if len(seeds(t)) < 10 {
-					within += 0.3 // the means of few seeds differ by chance
-				}
-				if policy == sched.Random {
-					within += 0.6 // and so do other random numbers
-				}
-				require.InDelta(t, row.means[known][0], at100, within, "%v at 100 %%", policy)
-				require.InDelta(t, row.means[known][1], at130, within, "%v at 130 %%", policy)
+			least := row.means[3] // FGD, the best of them
+			if floor, ok := floors[row.workload]; ok {
+				least = floor
 			}
+			at100, at130 := allocated(t, nodes, tasks, sched.Default)
+			require.GreaterOrEqual(t, at100, least[0])
+			require.GreaterOrEqual(t, at130, least[1])
 		})
 	}
 }
@@ -158,24 +138,48 @@ func TestOpenbUnknown(t *testing.T) {
 	}
 }
 
-// TestOpenbArrivals: as long as nothing is turned away, the curve is the one of the
-// published runs, to the last digit.
-func TestOpenbArrivals(t *testing.T) {
+// TestOpenbCurve: the curve of a seed is the published one, which is a mean of numbers of two
+// digits.
+func TestOpenbCurve(t *testing.T) {
 	nodes, tasks := openb(t, "default")
-	for seed, want := range map[int64][]float64{
-		42: {0.25, 1.04, 2.01, 3.01, 3.98, 5.06, 5.98, 7.02, 8.03, 8.99, 10.03},
-		43: {0.26, 0.98, 2.0, 2.98, 3.98, 5.02, 5.98, 7.0, 8.0, 9.0, 10.06},
+	full := []int{92, 94, 95, 96, 97, 98, 99, 100, 110, 120, 130}
+	for _, x := range []struct {
+		policy     sched.Policy
+		seed       int64
+		head, tail []float64 // at 0 to 10 % and where it is full
+	}{
+		{
+			sched.FGD, 42,
+			[]float64{0.25, 1.04, 2.01, 3.01, 3.98, 5.06, 5.98, 7.02, 8.03, 8.99, 10.03},
+			[]float64{92.02, 94.03, 94.92, 95.10, 95.13, 95.14, 95.14, 95.14, 95.19, 95.24, 95.29},
+		},
+		{
+			sched.FGD, 43,
+			[]float64{0.26, 0.98, 2.0, 2.98, 3.98, 5.02, 5.98, 7.0, 8.0, 9.0, 10.06},
+			[]float64{92.0, 94.06, 94.85, 95.02, 95.03, 95.04, 95.05, 95.06, 95.14, 95.23, 95.32},
+		},
+		{
+			sched.BestFit, 42, nil,
+			[]float64{92.02, 92.87, 92.87, 92.89, 92.92, 92.93, 92.94, 92.94, 93.0, 93.07, 93.13},
+		},
+		{
+			sched.DotProduct, 42, nil,
+			[]float64{90.26, 90.27, 90.27, 90.29, 90.32, 90.33, 90.33, 90.34, 90.39, 90.46, 90.54},
+		},
 	} {
-		curve, _, err := trace.Experiment{Nodes: nodes, Tasks: tasks, Policy: sched.FGD, Seed: seed, Load: 11}.Run()
+		curve, _, err := trace.Experiment{Nodes: nodes, Tasks: tasks, Policy: x.policy, Seed: x.seed}.Run()
 		require.NoError(t, err)
-		for x, percent := range want {
-			require.InDelta(t, percent, math.Round(curve.Allocated[x]*100)/100, 1e-9, "seed %d at %d %%", seed, x)
+		for at, percent := range x.head {
+			require.InDelta(t, percent, curve.Allocated[at], 0.0101, "%v, seed %d at %d %%", x.policy, x.seed, at)
+		}
+		for i, percent := range x.tail {
+			require.InDelta(t, percent, curve.Allocated[full[i]], 0.0101, "%v, seed %d at %d %%", x.policy, x.seed, full[i])
 		}
 	}
 }
 
-// TestOpenbFragmentation: the metric agrees with the published one, and Default leaves no
-// more fragments than FGD.
+// TestOpenbFragmentation: the metric agrees with the published one of the same seed, and
+// Default leaves fewer fragments than FGD.
 func TestOpenbFragmentation(t *testing.T) {
 	nodes, tasks := openb(t, "default")
 	for _, x := range []struct {
@@ -183,11 +187,12 @@ func TestOpenbFragmentation(t *testing.T) {
 		at80, at100  float64
 		below, above float64
 	}{
-		{sched.Random, 15.92, 13.49, 0.5, 0.5},
-		{sched.FGD, 5.97, 4.73, 0.5, 0.5},
-		{sched.Default, 5.97, 4.73, 6, 0},
+		{sched.Random, 16.11, 13.60, 0.5, 0.5},
+		{sched.BestFit, 8.22, 6.99, 0.0101, 0.0101},
+		{sched.FGD, 5.96, 4.83, 0.0101, 0.0101},
+		{sched.Default, 5.96, 4.83, 6, -0.2},
 	} {
-		curve, _, err := trace.Experiment{Nodes: nodes, Tasks: tasks, Policy: x.policy, Seed: 42, Load: 101, Fragmentation: true}.Run()
+		curve, _, err := trace.Experiment{Nodes: nodes, Tasks: tasks, Policy: x.policy, Seed: 42, Fragmentation: true}.Run()
 		require.NoError(t, err)
 		t.Logf("| %v | %.2f | %.2f |", x.policy, curve.Fragmented[80], curve.Fragmented[100])
 		for percent, want := range map[int]float64{80: x.at80, 100: x.at100} {
