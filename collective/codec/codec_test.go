@@ -234,6 +234,18 @@ func good(f codec.Format) []byte {
 	return packed
 }
 
+// TestRestIsFinite: nothing is left of what is not.
+func TestRestIsFinite(t *testing.T) {
+	for _, f := range formats {
+		x := normal(5, 2000)
+		x[3], x[1500], x[1999] = float32(math.NaN()), float32(math.Inf(1)), -math.MaxFloat32
+		require.NoError(t, f.EncodeRest(make([]byte, f.EncodedLen(len(x))), x))
+		for i, r := range x {
+			require.Zero(t, r-r, "%v, element %d is %v", f, i, r)
+		}
+	}
+}
+
 // TestEncodeRest: what was decoded and what is left are what was encoded.
 func TestEncodeRest(t *testing.T) {
 	for _, f := range formats {

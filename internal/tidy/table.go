@@ -96,7 +96,6 @@ var pure = []string{
 	"elastic/trace",
 	"collective/choose.go",
 	"collective/codec/format.go",
-	"collective/codec/save.go",
 	"collective/codec/scale.go",
 	"collective/codec/sign.go",
 	"collective/round.go",
