@@ -88,8 +88,10 @@ func (g *Group) performPacked(o *operation, plan schedule.Plan) error {
 		dst: as[float32](o.dst.bytes), src: as[float32](o.src.bytes), sums: r.sums,
 	}
 	if o.packing.Feedback != nil {
+		ctx, cancel := o.bounded()
+		defer cancel()
 		at := codec.Place{Rank: g.rank, Size: g.Size(), Epoch: g.roster.Epoch}
-		held, err := o.packing.Feedback.Hold(at, o.packing.names(o.call.Count)...)
+		held, err := o.packing.Feedback.Hold(ctx, at, o.packing.names(o.call.Count)...)
 		if err != nil {
 			return fmt.Errorf("collective: feedback: %w", err)
 		}
@@ -101,6 +103,14 @@ func (g *Group) performPacked(o *operation, plan schedule.Plan) error {
 	err := r.run(o, plan, place{room(&r.keep, n), 0}, place{room(&r.work, n), 0})
 	r.pack, r.sums = nil, p.sums
 	return err
+}
+
+// bounded is the context of a call, with the deadline that it has in any case.
+func (o *operation) bounded() (context.Context, context.CancelFunc) {
+	if o.deadline.IsZero() {
+		return context.WithCancel(o.ctx)
+	}
+	return context.WithDeadline(o.ctx, o.deadline)
 }
 
 // elements is a range of blocks as one of elements.

@@ -482,7 +482,7 @@ func TestCompressedCancel(t *testing.T) {
 	require.NoError(t, err)
 	cancel()
 	require.ErrorIs(t, h.Wait(background(t)), context.Canceled)
-	held, err := left.Hold(codec.Place{}, codec.Tensor{Name: "x", Len: 1000})
+	held, err := left.Hold(t.Context(), codec.Place{}, codec.Tensor{Name: "x", Len: 1000})
 	require.NoError(t, err)
 	held.Release()
 }

@@ -17,7 +17,7 @@
 //	err = codec.E4M3.Decode(grad, packed)
 //
 //	var left codec.Feedback
-//	err := left.Encode(codec.E4M3, "layer 1", packed, grad)
+//	err := left.Encode(ctx, codec.E4M3, "layer 1", packed, grad)
 //
 // # Formats
 //

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,12 +66,12 @@ func check(tensors []Tensor) error {
 }
 
 // Encode adds the residual of a tensor to src, packs the sum into dst as Format.Encode does,
-// and keeps what that loses. src stays as it is.
-func (f *Feedback) Encode(format Format, name string, dst []byte, src []float32) error {
+// and keeps what that loses. src stays as it is. It waits as Hold does.
+func (f *Feedback) Encode(ctx context.Context, format Format, name string, dst []byte, src []float32) error {
 	if err := format.check(len(src), len(dst)); err != nil {
 		return err
 	}
-	h, err := f.Hold(Place{}, Tensor{name, len(src)})
+	h, err := f.Hold(ctx, Place{}, Tensor{name, len(src)})
 	if err != nil {
 		return err
 	}
@@ -91,8 +92,8 @@ type Held struct {
 
 // Hold returns the residuals of tensors, zero for those that are new or have had another
 // length or place, and keeps others from them until Release. It waits while somebody else
-// holds one of them.
-func (f *Feedback) Hold(at Place, tensors ...Tensor) (*Held, error) {
+// holds one of them, at most until ctx ends.
+func (f *Feedback) Hold(ctx context.Context, at Place, tensors ...Tensor) (*Held, error) {
 	if err := check(tensors); err != nil {
 		return nil, err
 	}
@@ -101,7 +102,17 @@ func (f *Feedback) Hold(at Place, tensors ...Tensor) (*Held, error) {
 	if f.tensors == nil {
 		f.tensors, f.free.L = map[string]*tensor{}, &f.mu
 	}
+	if f.anyHeld(tensors) {
+		defer context.AfterFunc(ctx, func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.free.Broadcast()
+		})()
+	}
 	for f.anyHeld(tensors) {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("codec: residual of %q is in use: %w", tensors[0].Name, context.Cause(ctx))
+		}
 		f.free.Wait()
 	}
 	r := f.together(tensors)

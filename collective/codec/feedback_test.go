@@ -1,6 +1,7 @@
 package codec_test
 
 import (
+	"context"
 	"math"
 	"slices"
 	"sync"
@@ -21,7 +22,7 @@ func TestFeedbackLosesNothing(t *testing.T) {
 		sum, mean := make([]float64, n), make([]float32, n)
 		before := slices.Clone(x)
 		for range steps {
-			require.NoError(t, left.Encode(f, "w", packed, x))
+			require.NoError(t, left.Encode(t.Context(), f, "w", packed, x))
 			require.NoError(t, f.Decode(y, packed))
 			for i := range sum {
 				sum[i] += float64(y[i])
@@ -46,13 +47,13 @@ func TestFeedbackBeginsAtZero(t *testing.T) {
 	var left codec.Feedback
 	at := codec.Place{Rank: 1, Size: 4, Epoch: 2}
 	rest := func(at codec.Place, tensors ...codec.Tensor) []float32 {
-		h, err := left.Hold(at, tensors...)
+		h, err := left.Hold(t.Context(), at, tensors...)
 		require.NoError(t, err)
 		defer h.Release()
 		return slices.Clone(h.Values)
 	}
 	fill := func() {
-		h, err := left.Hold(at, codec.Tensor{Name: "a", Len: 2}, codec.Tensor{Name: "b", Len: 1})
+		h, err := left.Hold(t.Context(), at, codec.Tensor{Name: "a", Len: 2}, codec.Tensor{Name: "b", Len: 1})
 		require.NoError(t, err)
 		copy(h.Values, []float32{1, 2, 3})
 		h.Release()
@@ -85,15 +86,15 @@ func TestFeedbackStaysFinite(t *testing.T) {
 		packed, y := make([]byte, f.EncodedLen(len(x))), make([]float32, len(x))
 		bad := slices.Clone(x)
 		bad[0], bad[5], bad[200], bad[299] = inf, float32(math.NaN()), -inf, math.MaxFloat32
-		require.NoError(t, left.Encode(f, "w", packed, bad))
-		h, err := left.Hold(codec.Place{}, codec.Tensor{Name: "w", Len: 300})
+		require.NoError(t, left.Encode(t.Context(), f, "w", packed, bad))
+		h, err := left.Hold(t.Context(), codec.Place{}, codec.Tensor{Name: "w", Len: 300})
 		require.NoError(t, err)
 		for i, r := range h.Values {
 			require.Zero(t, r-r, "%v, element %d is %v", f, i, r)
 		}
 		copy(h.Values[7:], []float32{inf, float32(math.NaN())}) // nor does who holds it
 		h.Release()
-		require.NoError(t, left.Encode(f, "w", packed, x))
+		require.NoError(t, left.Encode(t.Context(), f, "w", packed, x))
 		require.NoError(t, f.Decode(y, packed))
 		for i := range y[:299] {
 			require.Zero(t, y[i]-y[i], "%v, element %d is %v", f, i, y[i])
@@ -104,13 +105,13 @@ func TestFeedbackStaysFinite(t *testing.T) {
 func TestFeedbackRefuses(t *testing.T) {
 	var left codec.Feedback
 	long := string(make([]byte, codec.MaxNameBytes+1))
-	require.ErrorIs(t, left.Encode(codec.E4M3, "", nil, nil), codec.ErrLength)
-	require.ErrorIs(t, left.Encode(codec.E4M3, long, nil, nil), codec.ErrLength)
-	require.ErrorIs(t, left.Encode(codec.E4M3, "w", make([]byte, 4), make([]float32, 1)), codec.ErrLength)
-	require.ErrorIs(t, left.Encode(99, "w", nil, nil), codec.ErrFormat)
-	_, err := left.Hold(codec.Place{}, codec.Tensor{Name: "a", Len: 1}, codec.Tensor{Name: "a", Len: 1})
+	require.ErrorIs(t, left.Encode(t.Context(), codec.E4M3, "", nil, nil), codec.ErrLength)
+	require.ErrorIs(t, left.Encode(t.Context(), codec.E4M3, long, nil, nil), codec.ErrLength)
+	require.ErrorIs(t, left.Encode(t.Context(), codec.E4M3, "w", make([]byte, 4), make([]float32, 1)), codec.ErrLength)
+	require.ErrorIs(t, left.Encode(t.Context(), 99, "w", nil, nil), codec.ErrFormat)
+	_, err := left.Hold(t.Context(), codec.Place{}, codec.Tensor{Name: "a", Len: 1}, codec.Tensor{Name: "a", Len: 1})
 	require.ErrorIs(t, err, codec.ErrLength)
-	_, err = left.Hold(codec.Place{}, codec.Tensor{Name: "a", Len: -1})
+	_, err = left.Hold(t.Context(), codec.Place{}, codec.Tensor{Name: "a", Len: -1})
 	require.ErrorIs(t, err, codec.ErrLength)
 	require.Empty(t, left.Tensors())
 }
@@ -122,7 +123,7 @@ func TestFeedbackFromManyGoroutines(t *testing.T) {
 	for range 8 {
 		wait.Go(func() {
 			for range 200 {
-				h, err := left.Hold(codec.Place{}, codec.Tensor{Name: "a", Len: 10})
+				h, err := left.Hold(t.Context(), codec.Place{}, codec.Tensor{Name: "a", Len: 10})
 				if err != nil {
 					t.Error(err)
 					return
@@ -143,7 +144,7 @@ func TestFeedbackFromManyGoroutines(t *testing.T) {
 		}
 	})
 	wait.Wait()
-	h, err := left.Hold(codec.Place{}, codec.Tensor{Name: "a", Len: 10})
+	h, err := left.Hold(t.Context(), codec.Place{}, codec.Tensor{Name: "a", Len: 10})
 	require.NoError(t, err)
 	require.Equal(t, slices.Repeat([]float32{1600}, 10), h.Values)
 	h.Release()
@@ -152,7 +153,7 @@ func TestFeedbackFromManyGoroutines(t *testing.T) {
 func saved(t testing.TB) (codec.Place, []byte) {
 	var left codec.Feedback
 	at := codec.Place{Rank: 2, Size: 3, Epoch: 9}
-	h, err := left.Hold(at, codec.Tensor{Name: "b", Len: 3}, codec.Tensor{Name: "a", Len: 1}, codec.Tensor{Name: "empty", Len: 0})
+	h, err := left.Hold(t.Context(), at, codec.Tensor{Name: "b", Len: 3}, codec.Tensor{Name: "a", Len: 1}, codec.Tensor{Name: "empty", Len: 0})
 	require.NoError(t, err)
 	copy(h.Values, []float32{1, -2, 3, 4})
 	h.Release()
@@ -176,7 +177,7 @@ func TestSaveAndLoad(t *testing.T) {
 		require.NoError(t, left.Load(bytes))
 		require.Equal(t, bytes, left.Save())
 		for _, epoch := range []uint64{tt.at.Epoch, tt.at.Epoch, 77} {
-			h, err := left.Hold(codec.Place{Rank: tt.at.Rank, Size: tt.at.Size, Epoch: epoch}, codec.Tensor{Name: "b", Len: 3}, codec.Tensor{Name: "a", Len: 1})
+			h, err := left.Hold(t.Context(), codec.Place{Rank: tt.at.Rank, Size: tt.at.Size, Epoch: epoch}, codec.Tensor{Name: "b", Len: 3}, codec.Tensor{Name: "a", Len: 1})
 			require.NoError(t, err)
 			if epoch == 77 {
 				require.Equal(t, []float32{0, 0, 0, 0}, h.Values)
@@ -201,4 +202,23 @@ func TestLoadRefuses(t *testing.T) {
 	}
 	require.ErrorIs(t, left.Load(append(slices.Clone(bytes), 0)), codec.ErrCorrupt)
 	require.Equal(t, bytes, left.Save())
+}
+
+// TestHoldEndsWithItsContext: who waits for a tensor does not do so for ever.
+func TestHoldEndsWithItsContext(t *testing.T) {
+	var left codec.Feedback
+	h, err := left.Hold(t.Context(), codec.Place{}, codec.Tensor{Name: "a", Len: 1})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error)
+	go func() {
+		_, err := left.Hold(ctx, codec.Place{}, codec.Tensor{Name: "b", Len: 1}, codec.Tensor{Name: "a", Len: 1})
+		result <- err
+	}()
+	cancel()
+	require.ErrorIs(t, <-result, context.Canceled)
+	h.Release()
+	h, err = left.Hold(ctx, codec.Place{}, codec.Tensor{Name: "a", Len: 1})
+	require.NoError(t, err, "nobody else has it")
+	h.Release()
 }
