@@ -102,18 +102,8 @@ func (f *Feedback) Hold(ctx context.Context, at Place, tensors ...Tensor) (*Held
 	if f.tensors == nil {
 		f.tensors, f.free.L = map[string]*tensor{}, &f.mu
 	}
-	if f.anyHeld(tensors) {
-		defer context.AfterFunc(ctx, func() {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.free.Broadcast()
-		})()
-	}
-	for f.anyHeld(tensors) {
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("codec: residual of %q is in use: %w", tensors[0].Name, context.Cause(ctx))
-		}
-		f.free.Wait()
+	if err := f.wait(ctx, tensors); err != nil {
+		return nil, err
 	}
 	r := f.together(tensors)
 	if r == nil {
@@ -142,6 +132,25 @@ func (h *Held) Release() {
 	defer h.feedback.mu.Unlock()
 	h.run.held, h.Values = false, nil
 	h.feedback.free.Broadcast()
+}
+
+// wait waits until nobody holds one of the tensors. The caller holds mu.
+func (f *Feedback) wait(ctx context.Context, tensors []Tensor) error {
+	if !f.anyHeld(tensors) {
+		return nil
+	}
+	defer context.AfterFunc(ctx, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.free.Broadcast()
+	})()
+	for f.anyHeld(tensors) {
+		if ctx.Err() != nil {
+			return fmt.Errorf("codec: residual of %q is in use: %w", tensors[0].Name, context.Cause(ctx))
+		}
+		f.free.Wait()
+	}
+	return nil
 }
 
 func (f *Feedback) anyHeld(tensors []Tensor) bool {

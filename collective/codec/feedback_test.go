@@ -138,7 +138,11 @@ func TestFeedbackFromManyGoroutines(t *testing.T) {
 	wait.Go(func() {
 		for range 50 {
 			var other codec.Feedback
-			if err := other.Load(left.Save()); err != nil {
+			bytes, err := left.Save(t.Context())
+			if err == nil {
+				err = other.Load(bytes)
+			}
+			if err != nil {
 				t.Error(err)
 			}
 		}
@@ -150,6 +154,12 @@ func TestFeedbackFromManyGoroutines(t *testing.T) {
 	h.Release()
 }
 
+func savedBytes(t testing.TB, left *codec.Feedback) []byte {
+	bytes, err := left.Save(t.Context())
+	require.NoError(t, err)
+	return bytes
+}
+
 func saved(t testing.TB) (codec.Place, []byte) {
 	var left codec.Feedback
 	at := codec.Place{Rank: 2, Size: 3, Epoch: 9}
@@ -157,7 +167,7 @@ func saved(t testing.TB) (codec.Place, []byte) {
 	require.NoError(t, err)
 	copy(h.Values, []float32{1, -2, 3, 4})
 	h.Release()
-	return at, left.Save()
+	return at, savedBytes(t, &left)
 }
 
 // TestSaveAndLoad: residuals go on at the same rank of as many, in a group of any epoch, and
@@ -175,7 +185,7 @@ func TestSaveAndLoad(t *testing.T) {
 	} {
 		var left codec.Feedback
 		require.NoError(t, left.Load(bytes))
-		require.Equal(t, bytes, left.Save())
+		require.Equal(t, bytes, savedBytes(t, &left))
 		for _, epoch := range []uint64{tt.at.Epoch, tt.at.Epoch, 77} {
 			h, err := left.Hold(t.Context(), codec.Place{Rank: tt.at.Rank, Size: tt.at.Size, Epoch: epoch}, codec.Tensor{Name: "b", Len: 3}, codec.Tensor{Name: "a", Len: 1})
 			require.NoError(t, err)
@@ -201,7 +211,7 @@ func TestLoadRefuses(t *testing.T) {
 		require.ErrorIs(t, left.Load(bad), codec.ErrCorrupt, "byte %d", i)
 	}
 	require.ErrorIs(t, left.Load(append(slices.Clone(bytes), 0)), codec.ErrCorrupt)
-	require.Equal(t, bytes, left.Save())
+	require.Equal(t, bytes, savedBytes(t, &left))
 }
 
 // TestHoldEndsWithItsContext: who waits for a tensor does not do so for ever.
@@ -217,6 +227,8 @@ func TestHoldEndsWithItsContext(t *testing.T) {
 	}()
 	cancel()
 	require.ErrorIs(t, <-result, context.Canceled)
+	_, err = left.Save(ctx)
+	require.ErrorIs(t, err, context.Canceled)
 	h.Release()
 	h, err = left.Hold(ctx, codec.Place{}, codec.Tensor{Name: "a", Len: 1})
 	require.NoError(t, err, "nobody else has it")

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -20,8 +21,8 @@ const (
 )
 
 // Save returns all residuals, for a checkpoint, with a digest. It waits for those that
-// somebody holds.
-func (f *Feedback) Save() []byte {
+// somebody holds, at most until ctx ends, which is its only error.
+func (f *Feedback) Save(ctx context.Context) ([]byte, error) {
 	all := f.Tensors()
 	le := binary.LittleEndian
 	out := le.AppendUint32([]byte(savedMagic), savedVersion)
@@ -30,8 +31,8 @@ func (f *Feedback) Save() []byte {
 	defer f.mu.Unlock()
 	saved := uint32(0)
 	for _, one := range all {
-		for f.anyHeld([]Tensor{one}) {
-			f.free.Wait()
+		if err := f.wait(ctx, []Tensor{one}); err != nil {
+			return nil, err
 		}
 		t := f.tensors[one.Name]
 		if t == nil {
@@ -49,7 +50,7 @@ func (f *Feedback) Save() []byte {
 	}
 	le.PutUint32(out[savedHead-4:], saved)
 	sum := sha256.Sum256(out)
-	return append(out, sum[:]...)
+	return append(out, sum[:]...), nil
 }
 
 // Load replaces all residuals by those that Save has returned. They go on where the group has
