@@ -45,12 +45,17 @@ func meanAbs(x []float32) uint32 {
 
 // signs packs the sign bits.
 func signs(dst []byte, src []float32) {
-	for i := range dst {
-		var b uint32
-		for k, e := range src[8*i : min(8*i+8, len(src))] {
-			b |= math.Float32bits(e) >> 31 << k
-		}
-		dst[i] = byte(b)
+	for ; len(src) >= 8; dst, src = dst[1:], src[8:] {
+		x := (*[8]float32)(src)
+		low := math.Float32bits(x[0])>>31 | math.Float32bits(x[1])>>31<<1 | math.Float32bits(x[2])>>31<<2 | math.Float32bits(x[3])>>31<<3
+		high := math.Float32bits(x[4])>>31 | math.Float32bits(x[5])>>31<<1 | math.Float32bits(x[6])>>31<<2 | math.Float32bits(x[7])>>31<<3
+		dst[0] = byte(low | high<<4)
+	}
+	if len(src) > 0 {
+		dst[0] = 0
+	}
+	for k, e := range src {
+		dst[0] |= byte(math.Float32bits(e) >> 31 << k)
 	}
 }
 
@@ -67,12 +72,22 @@ func decodeSigns(dst []float32, src []byte) error {
 		if n%8 > 0 && codes[bytes-1]>>(n%8) != 0 {
 			return fmt.Errorf("%w: %d signs of the block at element %d, the byte of the last has more", ErrCorrupt, n, done)
 		}
-		for i, b := range codes {
-			for k := range dst[8*i : min(8*i+8, n)] {
-				dst[8*i+k] = math.Float32frombits(mean | uint32(b)>>k<<31)
-			}
-		}
+		unsign(dst[:n], codes, mean)
 		dst, src, done = dst[n:], src[scaleBytes+bytes:], done+n
 	}
 	return nil
+}
+
+// unsign gives the mean its signs.
+func unsign(dst []float32, codes []byte, mean uint32) {
+	for ; len(dst) >= 8; dst, codes = dst[8:], codes[1:] {
+		b, x := uint32(codes[0]), (*[8]float32)(dst)
+		x[0], x[1] = math.Float32frombits(mean|b<<31), math.Float32frombits(mean|b>>1<<31)
+		x[2], x[3] = math.Float32frombits(mean|b>>2<<31), math.Float32frombits(mean|b>>3<<31)
+		x[4], x[5] = math.Float32frombits(mean|b>>4<<31), math.Float32frombits(mean|b>>5<<31)
+		x[6], x[7] = math.Float32frombits(mean|b>>6<<31), math.Float32frombits(mean|b>>7<<31)
+	}
+	for k := range dst {
+		dst[k] = math.Float32frombits(mean | uint32(codes[0])>>k<<31)
+	}
 }
