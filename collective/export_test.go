@@ -1,5 +1,7 @@
 package collective
 
+import "bytes"
+
 // RaceEnabled tells tests that everything takes ten times as long.
 const RaceEnabled = raceEnabled
 
@@ -26,4 +28,15 @@ func (g *Group) Kill() {
 func (g *Group) Freeze() func() {
 	g.mu.Lock()
 	return g.mu.Unlock
+}
+
+// Taint makes what this rank sends to another one begin with bytes that are no scale.
+func (g *Group) Taint(to int) { g.peers[to].data = tainted{g.peers[to].data} }
+
+type tainted struct{ lane }
+
+func (l tainted) send(h *header, payload []byte, _ bool) (ticket, error) {
+	payload = bytes.Clone(payload)
+	copy(payload, []byte{0xff, 0xff, 0xff, 0xff})
+	return l.lane.send(h, payload, true)
 }

@@ -54,6 +54,8 @@ type Group struct {
 	replaced  bool   // another group has taken over the origin
 	closing   sync.Once
 
+	sent, received atomic.Int64 // bytes of payload
+
 	runner runner // of the call that is being carried out
 }
 
@@ -119,6 +121,14 @@ func (g *Group) Completed() uint64 {
 	defer g.mu.Unlock()
 	return g.completed
 }
+
+// Traffic is what a rank has sent to others and received from them: bytes of elements, as
+// they travel, without what frames add.
+type Traffic struct{ Sent, Received int64 }
+
+// Traffic is that of all calls and messages so far, of those under way too, and of the
+// calls that the group has made for itself when it began.
+func (g *Group) Traffic() Traffic { return Traffic{g.sent.Load(), g.received.Load()} }
 
 // Err is why the group cannot be used any more, nil while it can.
 func (g *Group) Err() error {
