@@ -61,7 +61,8 @@ type Cluster struct {
 	fit       fit         // scratch
 	turn      int         // class that catches up next
 	decisions uint64
-	searched  int // steps of the search for victims in this plan
+	works     uint64 // that were placed, and nodes that came
+	searched  int    // steps of the search for victims in this plan
 }
 
 // model is a kind of device.
@@ -139,6 +140,8 @@ func (c *Cluster) AddNodes(nodes ...Node) error {
 
 func (c *Cluster) admit(n Node) {
 	h := newHost(n)
+	c.works++
+	h.work = c.works
 	if n.Devices > 0 {
 		h.model = int8(intern(&c.models, model{n.Model, n.Vendor}))
 	}
