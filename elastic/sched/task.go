@@ -34,6 +34,8 @@ type Task struct {
 	// from the whole cluster if empty.
 	Group  string
 	Bundle int
+	// Tenant is who is charged by Config.Meter; in a group it is the tenant of the group.
+	Tenant string
 }
 
 // MaxPrefer bounds Task.Prefer.
