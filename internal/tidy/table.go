@@ -91,6 +91,7 @@ var pure = []string{
 	"internal/table",
 	"shard",
 	"topology",
+	"elastic/federation",
 	"elastic/meter",
 	"elastic/sched",
 	"elastic/sim",
