@@ -46,7 +46,8 @@ func registerScheduler(n *actor.Node) error {
 const (
 	// maxRemembered bounds the tasks whose request is remembered; those of the oldest requests
 	// are forgotten first.
-	maxRemembered = 1 << 16
+	maxRemembered   = 1 << 16
+	maxRequestBytes = 128
 	// maxPreemptions bounds those that wait for victims to drain.
 	maxPreemptions = 64
 )
@@ -97,8 +98,9 @@ func (d *desk) answer(c *actor.Context, msg any) {
 func (d *desk) place(req *actor.Request, m placeRequest) {
 	o := d.errands[m.Request]
 	switch {
-	case m.Request == "" || m.Single && len(m.Gang.Tasks) != 1:
-		req.Fail(fmt.Errorf("elastic: request %.64q for %d tasks: want an ID, and one task if it is single", m.Request, len(m.Gang.Tasks)))
+	case m.Request == "" || len(m.Request) > maxRequestBytes || len(m.Gang.Tasks) == 0 || m.Single && len(m.Gang.Tasks) > 1:
+		req.Fail(fmt.Errorf("elastic: request %.64q of %d bytes for %d tasks: want 1 to %d bytes, and a task, no more if it is single",
+			m.Request, len(m.Request), len(m.Gang.Tasks), maxRequestBytes))
 	case o == nil && m.Preempt:
 		d.preempt(req, m)
 	case o == nil:

@@ -93,7 +93,11 @@ func TestRequestsFromAnotherNode(t *testing.T) {
 	_, err = c.Place(ctx, "x", sched.Task{ID: "x", Priority: 10})
 	require.ErrorContains(t, err, "Priority 10: want 0 to 9")
 	_, err = c.Place(ctx, "", half("x"))
-	require.ErrorContains(t, err, "want an ID")
+	require.ErrorContains(t, err, "of 0 bytes for 1 tasks: want 1 to 128 bytes")
+	_, err = c.PreemptGang(ctx, "none", sched.Gang{ID: "none"})
+	require.ErrorContains(t, err, "for 0 tasks")
+	_, err = c.Place(ctx, "x", half("\x00move\x00t1"))
+	require.ErrorContains(t, err, "the first of them not 0")
 	_, err = c.PlaceGang(ctx, "large", sched.Gang{ID: string(make([]byte, actor.MaxMessageBytes)), Tasks: []sched.Task{half("x")}})
 	require.ErrorIs(t, err, actor.ErrTooLarge)
 }

@@ -35,6 +35,11 @@ func (t *Tool) link(ctx context.Context, list []device.Device) {
 	}
 	if m := t.matrix; !slices.Equal(m.ids, ids) || m.graph == nil && time.Since(m.asked) >= askAgain {
 		t.matrix = matrix{ids: ids, asked: time.Now()}
+		if end, ok := ctx.Deadline(); ok { // who waits for the list gets it in time, whatever becomes of this
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+			defer cancel()
+		}
 		out, err := t.cfg.Run(ctx, t.cfg.MaxOutputBytes, t.cfg.Program, t.links...)
 		if err == nil && out.ExitCode == 0 {
 			t.matrix.graph, _ = topology.ParseMatrix(strings.NewReader(out.Stdout)) // nil on errors

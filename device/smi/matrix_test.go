@@ -28,12 +28,17 @@ const a100Matrix = "\tGPU0\tGPU1\tGPU3\tmlx5_0\tCPU Affinity\tNUMA Affinity\n" +
 type tool struct {
 	devices, links  string
 	err             error
+	hangs           bool // when it is asked for its links
 	asked, askedFor int
 }
 
-func (p *tool) run(_ context.Context, _ int, _ string, args ...string) (Output, error) {
+func (p *tool) run(ctx context.Context, _ int, _ string, args ...string) (Output, error) {
 	if slices.Contains(args, "topo") {
 		p.askedFor++
+		if p.hangs {
+			<-ctx.Done()
+			return Output{}, ctx.Err()
+		}
 		return Output{Stdout: p.links}, p.err
 	}
 	p.asked++
@@ -118,11 +123,16 @@ func TestToolThatCannotTellItsLinks(t *testing.T) {
 		time.Sleep(askAgain)
 		p.err = errors.New("no program")
 		ask(2, false)
-		p.err, p.links = nil, a100Matrix
+		p.err, p.hangs = nil, true
+		time.Sleep(askAgain)
+		begin := time.Now()
+		ask(3, false)
+		require.Less(t, time.Since(begin), 5*time.Second, "the list comes in time")
+		p.hangs, p.links = false, a100Matrix
 		lines := strings.SplitAfter(p.devices, "\n")
 		p.devices = strings.Join(lines[:3], "")
-		ask(3, true)
+		ask(4, true)
 		p.devices = strings.Join(lines[:2], "")
-		ask(3, false) // one alone has no links
+		ask(4, false) // one alone has no links
 	})
 }

@@ -17,11 +17,12 @@ const epochBits = 32
 // job is one that Home has.
 type job struct {
 	Record
-	given bool          // Site may run it, until then at the latest
-	fresh bool          // it was given with the order under way
-	until time.Duration // by the clock of Home
-	tried []string      // sites that it was with since all were asked, in this order
-	rests time.Duration // it is not given to anybody before
+	priority int
+	given    bool          // Site may run it, until then at the latest
+	fresh    bool          // it was given with the order under way
+	until    time.Duration // by the clock of Home
+	tried    []string      // sites that it was with since all were asked, in this order
+	rests    time.Duration // it is not given to anybody before
 }
 
 // site is what Home has heard of one.
@@ -63,7 +64,7 @@ func NewHome(c Config, term uint64, now time.Duration, records []Record) (*Home,
 			return nil, err
 		}
 		// The order that gave it may have gone out just before.
-		h.jobs[r.Job.ID] = &job{Record: r, given: r.Site != "", until: now + c.hold(), rests: now}
+		h.jobs[r.Job.ID] = &job{Record: r, priority: r.Job.priority(), given: r.Site != "", until: now + c.hold(), rests: now}
 	}
 	return h, nil
 }
@@ -77,7 +78,7 @@ func (h *Home) Submit(j Job) (Record, error) {
 	if h.jobs[j.ID] != nil {
 		return Record{}, fmt.Errorf("job %q: %w", j.ID, ErrExists)
 	}
-	h.jobs[j.ID] = &job{Record: Record{Job: j}, rests: math.MinInt64}
+	h.jobs[j.ID] = &job{Record: Record{Job: j}, priority: j.priority(), rests: math.MinInt64}
 	return h.jobs[j.ID].Record, nil
 }
 
@@ -277,7 +278,7 @@ func (h *Home) sorted() []*job {
 		list = append(list, j)
 	}
 	slices.SortFunc(list, func(a, b *job) int {
-		return cmp.Or(cmp.Compare(b.Job.priority(), a.Job.priority()), cmp.Compare(a.Job.ID, b.Job.ID))
+		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.Job.ID, b.Job.ID))
 	})
 	return list
 }

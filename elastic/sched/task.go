@@ -38,6 +38,9 @@ type Task struct {
 	Tenant string
 }
 
+// MaxIDBytes bounds the ID of a task or a gang.
+const MaxIDBytes = 1024
+
 // MaxPrefer bounds Task.Prefer.
 const MaxPrefer = 1000
 
@@ -47,6 +50,8 @@ func (t Task) Validate() error {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("sched: "+format, args...)) }
 	if t.ID == "" {
 		fault("ID is empty")
+	} else if len(t.ID) > MaxIDBytes || t.ID[0] == 0 {
+		fault("ID %.32q of %d bytes: want at most %d, the first of them not 0", t.ID, len(t.ID), MaxIDBytes)
 	}
 	if t.Priority < 0 || t.Priority > MaxPriority {
 		fault("Priority %d: want 0 to %d", t.Priority, MaxPriority)
