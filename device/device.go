@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/elasticps/elasticps/topology"
 )
 
 // Vendor is a maker of devices, in lower case. A source may report others than those
@@ -17,7 +19,7 @@ const (
 	MooreThreads Vendor = "moorethreads"
 	AMD          Vendor = "amd"
 	CPU          Vendor = "cpu"
-	Simulated    Vendor = "simulated" // the link of a Sim; the devices of device/sim bear the vendor they play
+	Simulated    Vendor = "simulated" // the link of a SimLink; the devices of device/sim bear the vendor they play
 )
 
 // Health says what a device can be used for.
@@ -46,28 +48,17 @@ func (h Health) String() string {
 // against it: most sources do not report health at all.
 func (h Health) Usable() bool { return h != Failed && h != Gone }
 
-// LinkKind is the technology of a link between two devices.
-type LinkKind string
-
-// The kinds of links.
-const (
-	NVLink LinkKind = "nvlink"
-	HCCS   LinkKind = "hccs"
-	MTLink LinkKind = "mtlink"
-	XGMI   LinkKind = "xgmi"
-	PCIe   LinkKind = "pcie"
-)
-
-// Link is a direct connection of a device to another, or to a switch.
+// Link is a way from a device to another, or to a switch of direct links. There may be
+// two to one peer: a direct one, and the way over PCIe and sockets beneath it.
 type Link struct {
-	// Kind is the technology.
-	Kind LinkKind
+	// Kind is the technology of a direct link, or what the way crosses.
+	Kind topology.Kind
 	// Peer is the ID of the device at the other end, empty for a switch or when the
 	// source does not say.
 	Peer string
-	// Lanes is how many parallel links of the kind are up.
+	// Lanes is how many parallel links are up, for direct kinds.
 	Lanes int
-	// BytesPerSecond is the bandwidth of all lanes together in one direction.
+	// BytesPerSecond is the bandwidth of all lanes together in one direction, as reported.
 	BytesPerSecond Figure[float64]
 }
 
@@ -112,7 +103,7 @@ type Device struct {
 	// LinkBytesPerSecond is the bandwidth of the device's link to the host in one
 	// direction; 0 means without limit.
 	LinkBytesPerSecond Figure[float64]
-	// Links are the direct connections to other devices.
+	// Links are the ways to other devices, see Graph.
 	Links []Link
 }
 

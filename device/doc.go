@@ -9,8 +9,9 @@
 // tools), device/exporter (metric pages), device/sysfs (files of the kernel), device/nvml
 // (the vendor's library) and device/sim (simulated). An Inventory asks providers and
 // remembers. Visibility variables such as CUDA_VISIBLE_DEVICES hide devices from a
-// process; the tools do not follow them, so Visible does. Package device/pool gives devices out
-// in parts.
+// process; the tools do not follow them, so Visible does. A Link is a way between two devices, in
+// the words of package topology; Graph makes one graph of those of a host. Package device/pool gives
+// devices out in parts. A SimLink is the simulated link of a parameter server.
 //
 // # Smallest use
 //
@@ -28,7 +29,7 @@
 // # Concurrency and ordering
 //
 // Every method may be called from any goroutine. A Device is a value. Transfers on one
-// Sim take their turn in the order in which their calls to Use arrived; a transfer never
+// SimLink take their turn in the order in which their calls to Use arrived; a transfer never
 // overtakes an earlier one.
 //
 // # Errors and limits
@@ -38,7 +39,7 @@
 // understand, with line and field. An inventory remembers 256 devices that are gone, and
 // holds one goroutine for each provider that hangs. Use fails with a *UseError that names
 // the device and the transfer when its context ends or the number of bytes is negative. A
-// Sim keeps a fixed number of checkpoints (1,024) over HistoryWindow, whatever the number
+// SimLink keeps a fixed number of checkpoints (1,024) over HistoryWindow, whatever the number
 // of transfers. Memory is in bytes, utilization a fraction from 0 to 1.
 //
 // # References

@@ -2,7 +2,7 @@ package device
 
 import "time"
 
-// HistoryWindow is the longest window over which a Sim knows its utilization.
+// HistoryWindow is the longest window over which a SimLink knows its utilization.
 // A longer one is answered for HistoryWindow.
 const HistoryWindow = 10 * time.Second
 

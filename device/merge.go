@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/elasticps/elasticps/topology"
 )
 
 // maxGone bounds how many devices are remembered after they have gone. Those that have
@@ -38,14 +40,20 @@ func merge(known []record, answers []answer, round uint64) []record {
 		for i := range next {
 			next[i].listed[k] = false
 		}
-		for _, d := range a.devices {
+		places := make([]int, len(a.devices))
+		names := make(map[string]string, len(a.devices)) // what this source calls a device → its ID
+		for i, d := range a.devices {
 			d.bound()
-			at := find(next, d)
-			if at < 0 {
+			if places[i] = find(next, d); places[i] < 0 {
 				next = append(next, record{device: d, listed: make([]bool, len(answers))})
-				at = len(next) - 1
+				places[i] = len(next) - 1
 			}
-			r := &next[at]
+			names[d.ID] = next[places[i]].device.ID
+		}
+		for i, d := range a.devices {
+			d.bound()
+			d.Links = renamed(d.Links, names)
+			r := &next[places[i]]
 			r.device.merge(d, r.seen == round)
 			r.listed[k], r.seen = true, round
 		}
@@ -54,6 +62,17 @@ func merge(known []record, answers []answer, round uint64) []record {
 		next[i].explainAbsence(answers, round)
 	}
 	return slices.DeleteFunc(sortRecords(next), tooLongGone(next))
+}
+
+// renamed returns links with the peers' IDs instead of what a source calls them.
+func renamed(links []Link, names map[string]string) []Link {
+	links = slices.Clone(links)
+	for i, l := range links {
+		links[i].Peer = cmp.Or(names[l.Peer], l.Peer)
+		links[i].Lanes = max(0, min(l.Lanes, topology.MaxLanes))
+		links[i].BytesPerSecond.bound(0, math.MaxFloat64)
+	}
+	return links
 }
 
 // explainAbsence says what has become of a device that nobody has listed in this round:

@@ -69,23 +69,23 @@ func (j realJob) startServer(ctx context.Context, id shard.ServerID) (*ps.Server
 
 // fuse is a device that calls burn at its first transfer.
 type fuse struct {
-	*device.Sim
+	*device.SimLink
 	once sync.Once
 	burn func()
 }
 
 func (f *fuse) Use(ctx context.Context, bytes int64) error {
 	f.once.Do(f.burn)
-	return f.Sim.Use(ctx, bytes)
+	return f.SimLink.Use(ctx, bytes)
 }
 
 func (j realJob) startServerBehind(ctx context.Context, id shard.ServerID, burn func()) (*ps.Server, error) {
-	sim, err := device.NewSim(device.SimConfig{Name: string(id), BytesPerSecond: linkSpeed, BurstBytes: linkSpeed / 1000})
+	sim, err := device.NewSimLink(device.SimLinkConfig{Name: string(id), BytesPerSecond: linkSpeed, BurstBytes: linkSpeed / 1000})
 	if err != nil {
 		return nil, err
 	}
 	return ps.StartServer(ctx, ps.ServerConfig{
-		Node: j.node, ID: id, Coordinator: j.ref, Listen: ps.ListenNone, Device: &fuse{Sim: sim, burn: burn}, ReportInterval: 50 * time.Millisecond,
+		Node: j.node, ID: id, Coordinator: j.ref, Listen: ps.ListenNone, Device: &fuse{SimLink: sim, burn: burn}, ReportInterval: 50 * time.Millisecond,
 	})
 }
 

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/elastic/meter"
 	"github.com/elasticps/elasticps/elastic/sched"
 )
 
@@ -17,7 +19,8 @@ import (
 type SchedulerConfig struct {
 	// Name is the name of the actor. Zero: "elastic.scheduler".
 	Name string
-	// Cluster is what there is at first, and the policy.
+	// Cluster is what there is at first, and the policy. Its Meter, if there is one, begins at 0 when
+	// the scheduler starts, and is advanced before every change.
 	Cluster sched.Config
 	// Drain is called for a victim with Task.Drain before it goes: a parameter server hands
 	// over its shards. Without it such a victim goes like any other.
@@ -49,13 +52,19 @@ func (c SchedulerConfig) withDefaults() SchedulerConfig {
 }
 
 // Scheduler is the actor that owns a sched.Cluster. It holds no logic of its own: requests
-// from any goroutine of its node are answered one after the other, so each sees what those
+// from any goroutine of its node, and from other nodes through a SchedulerClient, are answered one after the other, so each sees what those
 // before it have reserved. What takes time, draining and migration, runs on the goroutine of the
 // caller meanwhile.
 type Scheduler struct {
 	config SchedulerConfig
 	node   *actor.Node
 	ref    actor.Ref
+	desk   *desk     // of its actor
+	began  time.Time // the beginning of Config.Cluster.Meter
+
+	ending context.Context // ends with Close
+	end    context.CancelFunc
+	beside sync.WaitGroup // preemptions that other nodes asked for
 }
 
 // StartScheduler starts a scheduler on a node and returns when its actor runs. The error
@@ -69,17 +78,30 @@ func StartScheduler(ctx context.Context, node *actor.Node, c SchedulerConfig) (*
 	if err != nil {
 		return nil, err
 	}
-	ref, err := node.Spawn(ctx, c.Name, actor.ActorFunc(func(c *actor.Context, msg any) error {
+	if err := registerScheduler(node); err != nil {
+		return nil, fmt.Errorf("elastic: start scheduler: %w", err)
+	}
+	s := &Scheduler{config: c, node: node, ref: actor.Ref{Node: node.Name(), Name: c.Name}, began: time.Now()}
+	s.ending, s.end = context.WithCancel(context.Background())
+	s.desk = &desk{s: s, cluster: cluster, errands: make(map[string]*errand)}
+	_, err = node.Spawn(ctx, c.Name, actor.ActorFunc(func(c *actor.Context, msg any) error {
+		s.advance()
 		if f, ok := msg.(func(*sched.Cluster) any); ok {
 			c.Reply(f(cluster))
+			return nil
 		}
+		s.desk.answer(c, msg)
 		return nil
 	}), actor.Options{})
 	if err != nil {
+		s.end()
 		return nil, fmt.Errorf("elastic: start scheduler: %w", err)
 	}
-	return &Scheduler{c, node, ref}, nil
+	return s, nil
 }
+
+// Ref is the address of the scheduler, for clients on other nodes.
+func (s *Scheduler) Ref() actor.Ref { return s.ref }
 
 // answer is what a request to the cluster gave.
 type answer[T any] struct {
@@ -142,17 +164,28 @@ func (s *Scheduler) AvailableResources(ctx context.Context) (sched.Resources, er
 // cannot be drained, or ctx ends first, nothing has changed and the error says why. Errors
 // are those of Place.
 func (s *Scheduler) Preempt(ctx context.Context, t sched.Task) (sched.Placement, error) {
-	return s.preempt(ctx, t.ID, func(c *sched.Cluster) (*sched.Preemption, error) { return c.Preempt(t) })
+	p, err := s.preempt(ctx, t.ID, func(c *sched.Cluster) (*sched.Preemption, error) { return c.Preempt(t) })
+	return first(placeReply{p}, err)
 }
 
 // PreemptGang is Preempt for a gang. It returns the placement of the first task.
 func (s *Scheduler) PreemptGang(ctx context.Context, g sched.Gang) (sched.Placement, error) {
-	return s.preempt(ctx, g.ID, func(c *sched.Cluster) (*sched.Preemption, error) { return c.PreemptGang(g) })
+	p, err := s.preempt(ctx, g.ID, func(c *sched.Cluster) (*sched.Preemption, error) { return c.PreemptGang(g) })
+	return first(placeReply{p}, err)
+}
+
+// Bill ends the period of Config.Cluster.Meter and returns what each tenant had in it. It fails
+// without a meter.
+func (s *Scheduler) Bill(ctx context.Context) (meter.Statement, error) {
+	if s.config.Cluster.Meter == nil {
+		return meter.Statement{}, errors.New("elastic: SchedulerConfig.Cluster has no Meter")
+	}
+	return With(ctx, s, func(*sched.Cluster) (meter.Statement, error) { return s.config.Cluster.Meter.Close(), nil })
 }
 
 func (s *Scheduler) preempt(
 	ctx context.Context, id string, plan func(*sched.Cluster) (*sched.Preemption, error),
-) (sched.Placement, error) {
+) ([]sched.Placement, error) {
 	p, err := With(ctx, s, func(c *sched.Cluster) (*sched.Preemption, error) {
 		p, err := plan(c)
 		if err == nil {
@@ -162,7 +195,7 @@ func (s *Scheduler) preempt(
 	})
 	if err != nil {
 		s.forget(ctx, func(c *sched.Cluster) error { return c.Abandon(id) })
-		return sched.Placement{}, err
+		return nil, err
 	}
 	for _, v := range p.Victims {
 		if !v.Task.Drain {
@@ -170,18 +203,18 @@ func (s *Scheduler) preempt(
 		}
 		if err := s.limited(ctx, func(ctx context.Context) error { return s.config.Drain(ctx, v) }); err != nil {
 			err = fmt.Errorf("elastic: preemption for %q: drain %q: %w", id, v.Task.ID, err)
-			return sched.Placement{}, errors.Join(err, s.settle(ctx, func(c *sched.Cluster) error { return c.Abandon(id) }))
+			return nil, errors.Join(err, s.settle(ctx, func(c *sched.Cluster) error { return c.Abandon(id) }))
 		}
 	}
 	gone, err := With(context.WithoutCancel(ctx), s, func(c *sched.Cluster) ([]sched.Task, error) { return c.Complete(id) })
 	if err != nil {
-		return sched.Placement{}, err
+		return nil, err
 	}
 	s.config.Logger.Info("[Scheduler] Preempted", "for", id, "on", p.Placements[0].Node, "victims", len(gone))
 	for _, task := range gone {
 		s.config.Evicted(task)
 	}
-	return p.Placements[0], nil
+	return p.Placements, nil
 }
 
 // Defragment plans moves and carries them out one by one by Migrate, up to the first that
@@ -236,10 +269,16 @@ func (s *Scheduler) forget(ctx context.Context, f func(*sched.Cluster) error) {
 	}
 }
 
-// Close stops the scheduler and waits at most 10 s. Tasks go on where they are.
+// Close stops the scheduler and waits at most 10 s. Preemptions that other nodes asked for are
+// abandoned, and waited for as long as Drain takes. Tasks go on where they are.
 func (s *Scheduler) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	s.end()
+	// From the next message on no preemption begins.
+	if err := s.settle(ctx, func(*sched.Cluster) error { return nil }); err == nil {
+		s.beside.Wait()
+	}
 	err := s.node.Stop(ctx, s.ref)
 	if err != nil && !errors.Is(err, actor.ErrNoProcess) && !errors.Is(err, actor.ErrClosed) {
 		return fmt.Errorf("elastic: stop scheduler: %w", err)

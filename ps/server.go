@@ -21,7 +21,7 @@ import (
 )
 
 // Device is the device that a server's bytes go through: a simulated one, or any
-// other that wants to account for traffic. device.Sim is one.
+// other that wants to account for traffic. device.SimLink is one.
 type Device interface {
 	// Use blocks as long as the transfer of that many bytes takes, or until ctx
 	// ends.

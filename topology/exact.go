@@ -11,7 +11,7 @@ const (
 	// maxExact is the number of devices up to which the search may be exact.
 	maxExact = 16
 	// maxSteps bounds the exact search, and so its time.
-	maxSteps = 40_000
+	maxSteps = 32_000
 )
 
 // division is the best one of a set of devices into sets of k and one of the rest.
@@ -28,9 +28,8 @@ type exactSearch struct {
 	low, high []int32    // sums of scores of one device with the lower and the upper eight
 	ranked    []uint8    // for each device, all others by falling score
 	index     []uint16   // mask without device 0, which the first set takes → place in memo + 1
-	memo      []division // total is negative if a set would lack a device that must be in it
+	memo      []division // whole is negative if none has a total of as much, and all that must be in it
 	mustMask  uint16
-	atLeast   int32 // a total that is known to be possible
 	steps     int
 	maxSteps  int
 }
@@ -44,11 +43,11 @@ func (p *problem) exact(atLeast int32, maxSteps int) ([]int, int32, bool) {
 		return nil, 0, false
 	}
 	s := &exactSearch{
-		problem: p, atLeast: atLeast, maxSteps: maxSteps, low: make([]int32, p.n<<8), high: make([]int32, p.n<<8),
+		problem: p, maxSteps: maxSteps, low: make([]int32, p.n<<8), high: make([]int32, p.n<<8),
 		ranked: make([]uint8, 0, p.n*p.n), index: make([]uint16, 1<<(p.n-1)),
 	}
 	s.prepare()
-	best := s.divide(1<<p.n - 1)
+	best := s.divide(1<<p.n-1, atLeast)
 	if s.steps > maxSteps {
 		return nil, 0, false
 	}
@@ -82,18 +81,22 @@ func (s *exactSearch) prepare() {
 	}
 }
 
-// remembered is divide for what the first set has left.
-func (s *exactSearch) remembered(mask uint16) division {
+// remembered is divide for what the first set has left. What is known not to reach some total is
+// looked at again only for less.
+func (s *exactSearch) remembered(mask uint16, atLeast int32) division {
 	if mask == 0 {
 		return division{}
 	}
-	if at := s.index[mask>>1]; at > 0 {
-		return s.memo[at-1]
+	at := s.index[mask>>1]
+	if at == 0 {
+		d := s.divide(mask, atLeast) // which remembers others
+		s.memo = append(s.memo, d)
+		at = uint16(len(s.memo))
+		s.index[mask>>1] = at
+	} else if d := s.memo[at-1]; d.whole < 0 && atLeast < d.total {
+		s.memo[at-1] = s.divide(mask, atLeast)
 	}
-	d := s.divide(mask)
-	s.memo = append(s.memo, d)
-	s.index[mask>>1] = uint16(len(s.memo))
-	return d
+	return s.memo[at-1]
 }
 
 // trial is what divide tries: sets of a size out of a mask.
@@ -136,8 +139,9 @@ func (s *exactSearch) limit(t *trial, rest int) (sum, less int32) {
 	return sum, less * int32(rest)
 }
 
-// divide returns the best division of the devices of mask.
-func (s *exactSearch) divide(mask uint16) division {
+// divide returns the best division of the devices of mask, if its total is atLeast or more; else
+// whole is negative.
+func (s *exactSearch) divide(mask uint16, atLeast int32) division {
 	t := trial{mask: mask, best: division{total: -1, whole: -1}}
 	left := bits.OnesCount16(mask)
 	rest := left % s.k
@@ -146,9 +150,7 @@ func (s *exactSearch) divide(mask uint16) division {
 	if left > s.k {
 		bound, less = s.limit(&t, rest)
 		bound -= t.bound[first] // of what the set leaves
-		if left == s.n {
-			t.best.total = s.atLeast // what is equally good replaces it, as whole is -1
-		}
+		t.best.total = atLeast  // what is equally good replaces it, as whole is -1
 	}
 	if rest > 0 && left > s.k {
 		t.size = s.k
@@ -190,8 +192,8 @@ func (s *exactSearch) consider(t *trial, set uint16, score int32) {
 	if set&s.mustMask != 0 && (!whole || s.mustMask&^set != 0) {
 		return // the answer would lack a device that must be in it
 	}
-	d := s.remembered(t.mask &^ set)
-	if d.total < 0 {
+	d := s.remembered(t.mask&^set, max(-1, t.best.total-score))
+	if d.whole < 0 {
 		return
 	}
 	d.total += score

@@ -85,3 +85,31 @@ func TestExactSearchStops(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, set, 5)
 }
+
+// TestExactForMachines: for two DGX-1V as one node, which have no symmetry but for the two halves,
+// the answer is exact for every number but 5 and 6, and it is the same as with all the time there is.
+func TestExactForMachines(t *testing.T) {
+	lanes := [8]string{"01122000", "10210200", "12020010", "21200001", "20000112", "02001021", "00101202", "00012120"}
+	g := graphWith(t, 16, func(i, j int) Link {
+		if i/8 != j/8 {
+			return NewLink(KindNode, 0)
+		}
+		if n := int(lanes[i%8][j%8] - '0'); n > 0 {
+			return NewLink(KindNVLink, n)
+		}
+		return NewLink(KindHostBridge, 0)
+	})
+	for k := 1; k <= 16; k++ {
+		p := g.newProblem(g.Accelerators(), k, nil)
+		_, near := p.local()
+		quick, total, ok := p.exact(near, maxSteps)
+		require.Equal(t, k != 5 && k != 6, ok, k)
+		if !ok {
+			continue
+		}
+		slow, best, ok := p.exact(-1, math.MaxInt) // without a total to begin with
+		require.True(t, ok)
+		require.Equal(t, best, total, k)
+		require.Equal(t, slow, quick, k)
+	}
+}

@@ -74,14 +74,14 @@ func (v values) dcgm(d *device.Device) {
 	}
 	d.UsedBytes, d.MemoryBytes = reading.Bytes(used, mib), reading.Bytes(total, mib)
 	ecc, remap, xid := v["DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"], v["DCGM_FI_DEV_ROW_REMAP_FAILURE"], v["DCGM_FI_DEV_XID_ERRORS"]
+	reading.MemoryErrors(d, ecc, device.Figure[float64]{})
 	switch {
-	case ecc.Value > 0:
-		d.Health, d.Fault = device.Failed, fmt.Sprintf("%.0f uncorrected memory errors", ecc.Value)
+	case d.Health == device.Failed:
 	case remap.Value > 0:
 		d.Health, d.Fault = device.Failed, "memory rows could not be remapped"
 	case xid.Value > 0 && !ofApplication(xid.Value):
 		d.Health, d.Fault = device.Failed, fmt.Sprintf("XID %.0f", xid.Value)
-	case ecc.Known || remap.Known || xid.Known:
+	case remap.Known || xid.Known:
 		d.Health = device.Healthy
 	}
 }

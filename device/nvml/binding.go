@@ -12,6 +12,7 @@ import (
 
 	"github.com/elasticps/elasticps/device"
 	"github.com/elasticps/elasticps/device/internal/reading"
+	"github.com/elasticps/elasticps/topology"
 )
 
 // required are the functions without which there is no list of devices.
@@ -81,7 +82,7 @@ func (b *binding) devices(ctx context.Context) ([]device.Device, error) {
 	}
 	for i := range list {
 		if list[i].Health.Usable() && handles[i] != nil {
-			list[i].Links = b.links(handles[i], list)
+			list[i].Links = append(b.links(handles[i], list), b.paths(i, handles, list)...)
 		}
 	}
 	return list, nil
@@ -155,26 +156,22 @@ func (b *binding) measure(d *device.Device, h nvml.Device) {
 		return h.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
 	}
 	n, ok := figure(b, d, "nvmlDeviceGetTotalEccErrors", errors)
-	switch {
-	case !ok || d.Health != device.HealthUnknown:
-	case n > 0:
-		d.Health, d.Fault = device.Failed, fmt.Sprintf("%d uncorrected memory errors", n)
-	default:
-		d.Health = device.Healthy
+	if ok {
+		reading.MemoryErrors(d, device.Known(float64(n)), device.Figure[float64]{})
 	}
 }
 
-// pcie returns the bandwidth of the link to the host in one direction: 2.5, 5, 8, 16, 32
-// and 64 GT/s for each lane, of which the first two spend 2 of 10 bits on the code, the next
-// three 2 of 130, and the sixth almost none.
+// gigatransfers are those of a lane by the generation of PCIe.
+var gigatransfers = [...]float64{1: 2.5, 2: 5, 3: 8, 4: 16, 5: 32, 6: 64}
+
+// pcie returns the bandwidth of the link to the host in one direction.
 func (b *binding) pcie(d *device.Device, h nvml.Device) device.Figure[float64] {
 	generation, known := figure(b, d, "nvmlDeviceGetCurrPcieLinkGeneration", h.GetCurrPcieLinkGeneration)
 	lanes, ok := figure(b, d, "nvmlDeviceGetCurrPcieLinkWidth", h.GetCurrPcieLinkWidth)
-	perLane := [...]float64{0, 2e9 / 8, 4e9 / 8, 8e9 / 8 * 128 / 130, 16e9 / 8 * 128 / 130, 32e9 / 8 * 128 / 130, 64e9 / 8}
-	if !known || !ok || generation < 1 || generation >= len(perLane) {
+	if !known || !ok || generation < 1 || generation >= len(gigatransfers) {
 		return device.Figure[float64]{}
 	}
-	return device.Known(perLane[generation] * float64(lanes))
+	return device.Known(topology.PCIeBytesPerSecond(gigatransfers[generation], lanes))
 }
 
 // links returns the NVLinks that are up, those to one peer together. A peer that is not
@@ -202,6 +199,30 @@ func (b *binding) links(h nvml.Device, list []device.Device) []device.Link {
 	return links
 }
 
+// ancestors are what the way between two devices crosses, by what they have in common.
+var ancestors = map[nvml.GpuTopologyLevel]topology.Kind{
+	nvml.TOPOLOGY_INTERNAL: topology.KindBoard, nvml.TOPOLOGY_SINGLE: topology.KindSwitch, nvml.TOPOLOGY_MULTIPLE: topology.KindSwitches,
+	nvml.TOPOLOGY_HOSTBRIDGE: topology.KindHostBridge, nvml.TOPOLOGY_NODE: topology.KindSocket, nvml.TOPOLOGY_SYSTEM: topology.KindNode,
+}
+
+// paths returns the ways over PCIe and sockets to the other devices.
+func (b *binding) paths(i int, handles []nvml.Device, list []device.Device) []device.Link {
+	if !b.has("nvmlDeviceGetTopologyCommonAncestor") {
+		return nil
+	}
+	var links []device.Link
+	for j, other := range handles {
+		if j == i || other == nil {
+			continue
+		}
+		level, ret := handles[i].GetTopologyCommonAncestor(other)
+		if kind := ancestors[level]; ret == nvml.SUCCESS && kind != topology.KindUnknown {
+			links = append(links, device.Link{Kind: kind, Peer: list[j].ID})
+		}
+	}
+	return links
+}
+
 func peer(busID string, list []device.Device) string {
 	for _, d := range list {
 		if busID != "" && d.BusID == busID {
@@ -219,7 +240,7 @@ func addLane(links []device.Link, peer string, perLane device.Figure[float64]) [
 			return links
 		}
 	}
-	return append(links, device.Link{Kind: device.NVLink, Peer: peer, Lanes: 1, BytesPerSecond: perLane})
+	return append(links, device.Link{Kind: topology.KindNVLink, Peer: peer, Lanes: 1, BytesPerSecond: perLane})
 }
 
 // linkSpeed returns the bandwidth of one NVLink, which the library gives in units of

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/elasticps/elasticps/device"
+	"github.com/elasticps/elasticps/topology"
 )
 
 // fakeLibrary is the variable that names the library to the test's own process: functions
@@ -61,15 +62,16 @@ func TestFakeLibrary(t *testing.T) {
 			list, err := p.Devices(t.Context())
 			require.NoError(t, err)
 			perLane := 25781e6
-			gen4 := 16e9 / 8 * 128 / 130 * 16
+			gen4 := topology.PCIeBytesPerSecond(16, 16)
 			require.Equal(t, []device.Device{
 				{
 					ID: "GPU-fake-0", UUID: "GPU-fake-0", Vendor: device.NVIDIA, Index: 0, Model: "Fake A100", BusID: "0000:07:00.0",
 					MemoryBytes: device.Known(int64(80 << 30)), UsedBytes: device.Known(int64(1 << 30)), Utilization: device.Known(0.55),
 					Celsius: device.Known(40.0), Watts: device.Known(61.5), Health: device.Healthy, LinkBytesPerSecond: device.Known(gen4),
 					Links: []device.Link{
-						{Kind: device.NVLink, Peer: "GPU-fake-1", Lanes: 2, BytesPerSecond: device.Known(2 * perLane)},
-						{Kind: device.NVLink, Lanes: 1, BytesPerSecond: device.Known(perLane)},
+						{Kind: topology.KindNVLink, Peer: "GPU-fake-1", Lanes: 2, BytesPerSecond: device.Known(2 * perLane)},
+						{Kind: topology.KindNVLink, Lanes: 1, BytesPerSecond: device.Known(perLane)},
+						{Kind: topology.KindHostBridge, Peer: "GPU-fake-1"},
 					},
 				},
 				{

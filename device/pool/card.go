@@ -16,12 +16,14 @@ type card struct {
 	id     string
 	bytes  int64 // of its memory; that of a lost one is what it had
 	lost   bool
+	table  *Table // nil if it is cut as asked
 	shares []*share
 }
 
 // share is what a reservation has of a card.
 type share struct {
 	of      *reservation
+	taken   Template // what it is of the card
 	spilled int64
 	fresh   bool // holds nothing yet, so nothing has to move
 }
@@ -37,8 +39,8 @@ type reservation struct {
 func (c *card) used() Amounts {
 	var sum Amounts
 	for _, s := range c.shares {
-		sum.Milli += s.of.request.Milli
-		sum.Bytes += s.of.request.Bytes
+		sum.Milli += s.taken.Milli
+		sum.Bytes += s.taken.Bytes
 	}
 	return sum
 }
@@ -51,9 +53,11 @@ func (c *card) spilled() int64 {
 	return sum
 }
 
-// growth returns how much more would be spilled with n more bytes on the card.
-func (c *card) growth(n int64) int64 {
+// growth returns how much more would be spilled with a request on the card.
+func (c *card) growth(r Request) int64 {
 	used := c.used().Bytes
+	taken := c.cut(r)
+	n := taken.Bytes
 	return max(0, used+n-c.bytes) - max(0, used-c.bytes)
 }
 
@@ -72,9 +76,9 @@ func (c *card) settle() []Transfer {
 	var out, in []Transfer
 	room := c.bytes
 	for _, s := range c.shares {
-		resident := min(s.of.request.Bytes, room)
+		resident := min(s.taken.Bytes, room)
 		room -= resident
-		spilled := s.of.request.Bytes - resident
+		spilled := s.taken.Bytes - resident
 		t := Transfer{Reservation: s.of.id, Device: c.id, Bytes: spilled - s.spilled, Out: true}
 		switch {
 		case s.fresh || t.Bytes == 0:

@@ -21,8 +21,8 @@ const (
 
 // Config describes a pool.
 type Config struct {
-	// Devices are the devices of the pool; Update adds more. Their ID, MemoryBytes and Health
-	// count. Memory that is unknown is not given out.
+	// Devices are the devices of the pool; Update adds more. Their ID, Model, MemoryBytes and
+	// Health count. Memory that is unknown is not given out.
 	Devices []device.Device
 	// MemoryFactor is how much memory is given out for each byte that a device has, 1 to 16.
 	// Zero: 1, nothing is ever spilled.
@@ -32,6 +32,10 @@ type Config struct {
 	HostBytes int64
 	// MaxShares is how many reservations one device takes. Zero: 1,000.
 	MaxShares int
+	// Tables are the templates of models that can only be cut in certain sizes. A request takes
+	// the smallest that has room for it of such a device, and memory is given out there without
+	// MemoryFactor. Devices of other models are cut as asked.
+	Tables []Table
 	// Spread prefers the devices with the most room. False: those with the least that
 	// fits, so that whole devices stay free.
 	Spread bool
@@ -49,10 +53,10 @@ func (c Config) validate() error {
 	if c.MaxShares < 0 {
 		errs = append(errs, fmt.Errorf("pool: MaxShares %d: want >= 0", c.MaxShares))
 	}
-	return errors.Join(append(errs, validateDevices(c.Devices))...)
+	return errors.Join(append(errs, validateTables(c.Tables), c.validateDevices(c.Devices))...)
 }
 
-func validateDevices(list []device.Device) error {
+func (c Config) validateDevices(list []device.Device) error {
 	var errs []error
 	seen := make(map[string]bool, len(list))
 	for i, d := range list {
@@ -63,6 +67,8 @@ func validateDevices(list []device.Device) error {
 		if d.MemoryBytes.Known && (d.MemoryBytes.Value < 0 || d.MemoryBytes.Value > maxMemoryBytes) {
 			errs = append(errs, fmt.Errorf("pool: device %q: MemoryBytes %d: want 0 to %d", d.ID, d.MemoryBytes.Value, int64(maxMemoryBytes)))
 		}
+		_, err := c.tableOf(d)
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -8,7 +8,9 @@
 // devices, which are always distinct. With an over-subscription factor above 1 the shares on
 // a device may add up to more than its memory; what does not fit is spilled to the memory of
 // the host. A Transfer says how many bytes of which share have to move for that: the pool
-// only counts, its user moves them.
+// only counts, its user moves them. A Table has the templates of a model that can only be cut
+// in certain sizes (vNPU, MIG): of such a device a request takes the smallest that has room for
+// it, and that is what is counted.
 //
 // # Spill order
 //

@@ -23,6 +23,10 @@ func events(t *testing.T, script []byte) {
 		MemoryFactor: 1 + float64(next()%8)/4, HostBytes: next() % 64, MaxShares: int(next() % 6), Spread: next()%2 == 1,
 		Devices: cards(next(), next(), next()),
 	}
+	if next()%2 == 1 { // of a chip that says what it is, and one that does not
+		c.Devices[0].Model, c.Devices[0].MemoryBytes = "cut", device.Known(int64(100))
+		c.Tables = []Table{{"cut", 100, []Template{{"quarter", 250, 20}, {"memory", 100, 60}, {"half", 500, 50}}}}
+	}
 	b := books{pool: newPool(t, c), cfg: c, spilled: make(map[place]int64)}
 	for len(script) > 0 {
 		switch next() % 5 {
@@ -142,9 +146,14 @@ func (b *books) check(t *testing.T) {
 		for _, part := range now.Parts {
 			require.Equal(t, b.spilled[place{r.ID, part.Device}], part.SpilledBytes, "what moved adds up")
 			require.GreaterOrEqual(t, part.SpilledBytes, int64(0))
-			require.LessOrEqual(t, part.SpilledBytes, r.Request.Bytes)
+			require.LessOrEqual(t, part.SpilledBytes, part.Taken.Bytes)
+			require.GreaterOrEqual(t, part.Taken.Milli, r.Request.Milli)
+			require.GreaterOrEqual(t, part.Taken.Bytes, r.Request.Bytes)
+			if part.Device != "a" || b.cfg.Tables == nil {
+				require.Equal(t, Amounts{r.Request.Milli, r.Request.Bytes}, part.Taken)
+			}
 			u := used[part.Device]
-			used[part.Device] = Amounts{u.Milli + r.Request.Milli, u.Bytes + r.Request.Bytes}
+			used[part.Device] = Amounts{u.Milli + part.Taken.Milli, u.Bytes + part.Taken.Bytes}
 			spilled[part.Device] += part.SpilledBytes
 			shares[part.Device]++
 		}
@@ -158,6 +167,9 @@ func (b *books) check(t *testing.T) {
 		require.Equal(t, spilled[s.Device], s.SpilledBytes)
 		require.Equal(t, shares[s.Device], s.Shares)
 		physical := int64(float64(s.Total.Bytes)/b.cfg.MemoryFactor + 1)
+		if s.Device == "a" && b.cfg.Tables != nil {
+			physical = s.Total.Bytes
+		}
 		require.LessOrEqual(t, u.Bytes-s.SpilledBytes, physical, "what is not spilled fits")
 		if b.cfg.MaxShares > 0 {
 			require.LessOrEqual(t, s.Shares, b.cfg.MaxShares)

@@ -27,7 +27,9 @@ type Reservation struct {
 // Part is the share of one device.
 type Part struct {
 	Device       string
-	SpilledBytes int64 // of Request.Bytes, how much is in the memory of the host
+	Template     string  // by which the device was cut, empty if it was cut as asked or taken whole
+	Taken        Amounts // of the device: with a template more than was asked for
+	SpilledBytes int64   // of Taken.Bytes, how much is in the memory of the host
 }
 
 // Transfer is memory of a share that has to move between device and host.
@@ -73,14 +75,19 @@ func New(c Config) (*Pool, error) {
 	return p, err
 }
 
-// memory returns how much is given out of a device's memory.
-func (p *Pool) memory(bytes int64) int64 { return int64(float64(bytes) * p.cfg.MemoryFactor) }
+// memoryOf returns how much is given out of a device's memory.
+func (p *Pool) memoryOf(c *card) int64 {
+	if c.table != nil {
+		return c.bytes // the hardware cuts it
+	}
+	return int64(float64(c.bytes) * p.cfg.MemoryFactor)
+}
 
 func (p *Pool) total(c *card) Amounts {
 	if c.lost {
 		return Amounts{}
 	}
-	return Amounts{WholeMilli, p.memory(c.bytes)}
+	return Amounts{WholeMilli, p.memoryOf(c)}
 }
 
 // Reserve gives out what is wanted, all of it or nothing, and returns what has to be
@@ -126,9 +133,9 @@ func (p *Pool) preference(r Request) func(a, b *card) int {
 	return func(a, b *card) int {
 		ua, ub := a.used(), b.used()
 		return cmp.Or(
-			cmp.Compare(a.growth(r.Bytes), b.growth(r.Bytes)),
+			cmp.Compare(a.growth(r), b.growth(r)),
 			sign*cmp.Compare(-ua.Milli, -ub.Milli),
-			sign*cmp.Compare(p.memory(a.bytes)-ua.Bytes, p.memory(b.bytes)-ub.Bytes),
+			sign*cmp.Compare(p.memoryOf(a)-ua.Bytes, p.memoryOf(b)-ub.Bytes),
 		)
 	}
 }
@@ -140,7 +147,7 @@ func (p *Pool) hostRoom(r Request, cards, candidates []*card) error {
 	}
 	var growth int64
 	for _, c := range cards {
-		growth += c.growth(r.Bytes)
+		growth += c.growth(r)
 	}
 	if free := p.cfg.HostBytes - p.spilled(); growth > free {
 		return &RefusalError{
@@ -167,7 +174,8 @@ func (p *Pool) grant(r Request, cards []*card) (Reservation, []Transfer, error) 
 	for _, c := range p.cards {
 		if slices.Contains(cards, c) {
 			granted.cards = append(granted.cards, c)
-			c.shares = append(c.shares, &share{of: granted, fresh: true})
+			taken := c.cut(r)
+			c.shares = append(c.shares, &share{of: granted, taken: taken, fresh: true})
 			transfers = append(transfers, c.settle()...)
 		}
 	}
@@ -183,6 +191,7 @@ func (r *reservation) report() Reservation {
 		part := Part{Device: c.id}
 		for _, s := range c.shares {
 			if s.of == r {
+				part.Template, part.Taken = s.taken.Name, Amounts{s.taken.Milli, s.taken.Bytes}
 				part.SpilledBytes = s.spilled
 			}
 		}
@@ -262,7 +271,7 @@ func (p *Pool) remove(r *reservation) {
 // they are. It returns the reservations that were lost, as they were, and what may move. The
 // error names every device that is out of bounds; nothing has changed then.
 func (p *Pool) Update(devices []device.Device) (lost []Reservation, transfers []Transfer, err error) {
-	if err := validateDevices(devices); err != nil {
+	if err := p.cfg.validateDevices(devices); err != nil {
 		return nil, nil, err
 	}
 	p.mu.Lock()
@@ -288,6 +297,9 @@ func (p *Pool) Update(devices []device.Device) (lost []Reservation, transfers []
 		}
 		c.lost = !d.Health.Usable()
 		c.bytes = d.MemoryBytes.Or(c.bytes)
+		if d.Model != "" { // as it was, if nobody says
+			c.table, _ = p.cfg.tableOf(d) // it was looked at above
+		}
 		lost = append(lost, p.shrink(c)...)
 	}
 	for _, c := range p.cards {

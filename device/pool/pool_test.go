@@ -243,7 +243,7 @@ func TestDevicesThatGoAndComeBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, lost, 1)
 	require.Equal(t, both.ID, lost[0].ID)
-	require.Equal(t, []Part{{"a", 50}, {"b", 0}}, lost[0].Parts, "as it was")
+	require.Equal(t, []Part{{Device: "a", Taken: Amounts{500, 90}, SpilledBytes: 50}, {Device: "b", Taken: Amounts{500, 90}}}, lost[0].Parts, "as it was")
 	require.Empty(t, transfers)
 	_, err = p.Release(both.ID)
 	require.ErrorIs(t, err, ErrNotReserved)
@@ -261,7 +261,7 @@ func TestDevicesThatGoAndComeBack(t *testing.T) {
 	other := reserve(t, p, Request{Bytes: 50, Among: []string{"a"}})
 	lost, transfers, err = p.Update(cards(45))
 	require.NoError(t, err)
-	require.Equal(t, []Reservation{{ID: other.ID, Request: other.Request, Parts: []Part{{"a", 10}}}}, lost, "the first that would be spilled")
+	require.Equal(t, []Reservation{{ID: other.ID, Request: other.Request, Parts: []Part{{Device: "a", Taken: Amounts{0, 50}, SpilledBytes: 10}}}}, lost, "the first that would be spilled")
 	require.Equal(t, []Transfer{{alone.ID, "a", 15, true}}, transfers)
 
 	_, _, err = p.Update([]device.Device{{ID: "a", Health: device.Failed}, {ID: ""}})

@@ -63,11 +63,12 @@ func (p *Pool) obstacles(c *card, r Request) []Obstacle {
 	if len(c.shares) >= p.cfg.MaxShares {
 		list = append(list, Obstacle{c.id, Shares, 1, int64(p.cfg.MaxShares - len(c.shares))})
 	}
-	if free := total.Milli - used.Milli; r.Milli > free {
-		list = append(list, Obstacle{c.id, Compute, r.Milli, free})
+	want := c.cut(r)
+	if free := total.Milli - used.Milli; want.Milli > free {
+		list = append(list, Obstacle{c.id, Compute, want.Milli, free})
 	}
-	if free := total.Bytes - used.Bytes; r.Bytes > free {
-		list = append(list, Obstacle{c.id, Memory, r.Bytes, free})
+	if free := total.Bytes - used.Bytes; want.Bytes > free {
+		list = append(list, Obstacle{c.id, Memory, want.Bytes, free})
 	}
 	return list
 }
@@ -93,8 +94,8 @@ func (p *Pool) refuse(r Request, candidates []*card) error {
 func (p *Pool) never(r Request, candidates []*card) bool {
 	var spills []int64
 	for _, c := range candidates {
-		if r.Bytes <= p.memory(c.bytes) {
-			spills = append(spills, max(0, r.Bytes-c.bytes))
+		if want := c.cut(r); want.Bytes <= p.memoryOf(c) {
+			spills = append(spills, max(0, want.Bytes-c.bytes))
 		}
 	}
 	if len(spills) < r.Devices {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/elasticps/elasticps/device"
+	"github.com/elasticps/elasticps/topology"
 )
 
 func mixed(t testing.TB, seed uint64) *Host {
@@ -57,7 +58,7 @@ func TestHostListsItsDevices(t *testing.T) {
 	require.Equal(t, []string{"nvidia-0", "nvidia-1", "ascend-0", "ascend-1", "moorethreads-0", "moorethreads-1", "amd-0", "nvidia-2"}, ids)
 	require.Equal(t, "MI210", list[6].Model)
 	require.Empty(t, list[6].Links)
-	require.Equal(t, []device.Link{{Kind: device.HCCS, Peer: "ascend-0", Lanes: 7, BytesPerSecond: device.Known(196e9)}}, list[3].Links)
+	require.Equal(t, []device.Link{{Kind: topology.KindHCCS, Peer: "ascend-0", Lanes: 7, BytesPerSecond: device.Known(196e9)}}, list[3].Links)
 	list[3].Links[0].Peer = "changed by its owner"
 	again, err := h.Devices(t.Context())
 	require.NoError(t, err)

@@ -5,7 +5,8 @@
 //
 // A Tool is a device.Provider that runs one of them. How a program is run can be replaced
 // (Config.Run), which is how a container, a remote host or a test comes in. The parsers are
-// pure and exported, for texts that were collected elsewhere.
+// pure and exported, for texts that were collected elsewhere. A tool also asks for the matrix of links
+// ("topo") when it sees other devices than before.
 //
 // # Smallest use
 //

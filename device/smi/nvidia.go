@@ -148,21 +148,9 @@ func nvidiaField(d *device.Device, c reading.Cell) error {
 		d.Watts, err = c.Number("W")
 	case "ecc.errors.uncorrected.volatile.total":
 		v, err = c.Number("errors")
-		eccHealth(d, v)
+		reading.MemoryErrors(d, v, device.Figure[float64]{})
 	}
 	return err
-}
-
-// eccHealth judges a device by its uncorrected memory errors since the driver was loaded:
-// none is the only sign of health that the table has.
-func eccHealth(d *device.Device, uncorrected device.Figure[float64]) {
-	switch {
-	case !uncorrected.Known || d.Health == device.Failed:
-	case uncorrected.Value > 0:
-		d.Health, d.Fault = device.Failed, fmt.Sprintf("%.0f uncorrected memory errors", uncorrected.Value)
-	default:
-		d.Health = device.Healthy
-	}
 }
 
 // lostDevice takes a line about a device that cannot be reached, and reports whether it

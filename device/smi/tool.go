@@ -39,8 +39,10 @@ type Tool struct {
 	cfg    Config
 	source string
 	args   []string
+	links  []string // arguments for the matrix of links
 	parse  func(Output) ([]device.Device, error)
-	turn   chan struct{} // one process at a time
+	turn   chan struct{} // one process at a time, and the right to matrix
+	matrix matrix
 }
 
 var _ device.Provider = (*Tool)(nil)
@@ -48,22 +50,22 @@ var _ device.Provider = (*Tool)(nil)
 // NVIDIA returns a provider that runs nvidia-smi. The error names every field of the
 // configuration that is out of bounds.
 func NVIDIA(c Config) (*Tool, error) {
-	return newTool(c, "nvidia-smi", parseNVIDIA, "--query-gpu="+nvidiaQuery, "--format=csv,nounits")
+	return newTool(c, "nvidia-smi", parseNVIDIA, []string{"topo", "-m"}, "--query-gpu="+nvidiaQuery, "--format=csv,nounits")
 }
 
 // Ascend returns a provider that runs "npu-smi info". The error names every field of the
 // configuration that is out of bounds.
 func Ascend(c Config) (*Tool, error) {
-	return newTool(c, "npu-smi", onSuccess("npu-smi", ParseAscend), "info")
+	return newTool(c, "npu-smi", onSuccess("npu-smi", ParseAscend), []string{"info", "-t", "topo"}, "info")
 }
 
 // MooreThreads returns a provider that runs mthreads-gmi. The error names every field of
 // the configuration that is out of bounds.
 func MooreThreads(c Config) (*Tool, error) {
-	return newTool(c, "mthreads-gmi", onSuccess("mthreads-gmi", ParseMooreThreads))
+	return newTool(c, "mthreads-gmi", onSuccess("mthreads-gmi", ParseMooreThreads), []string{"topo", "-m"})
 }
 
-func newTool(c Config, source string, parse func(Output) ([]device.Device, error), args ...string) (*Tool, error) {
+func newTool(c Config, source string, parse func(Output) ([]device.Device, error), links []string, args ...string) (*Tool, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
@@ -73,7 +75,7 @@ func newTool(c Config, source string, parse func(Output) ([]device.Device, error
 	if c.Run == nil {
 		c.Run = execute
 	}
-	return &Tool{cfg: c, source: source, args: args, parse: parse, turn: make(chan struct{}, 1)}, nil
+	return &Tool{cfg: c, source: source, args: args, links: links, parse: parse, turn: make(chan struct{}, 1)}, nil
 }
 
 // onSuccess parses the output of a program that reports trouble by its exit code only.
@@ -89,8 +91,9 @@ func onSuccess(source string, parse func(string) ([]device.Device, error)) func(
 // Source returns the vendor's name of the program.
 func (t *Tool) Source() string { return t.source }
 
-// Devices runs the program and returns the devices that it lists. It blocks until the
-// program ends, ctx ends or Timeout has passed; a call waits for the one before it.
+// Devices runs the program and returns the devices that it lists, with their links, for which
+// it runs once more when other devices are there than before. It blocks until the program
+// ends, ctx ends or Timeout has passed; a call waits for the one before it.
 func (t *Tool) Devices(ctx context.Context) ([]device.Device, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
 	defer cancel()
@@ -104,5 +107,9 @@ func (t *Tool) Devices(ctx context.Context) ([]device.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.parse(out)
+	list, err := t.parse(out)
+	if err == nil {
+		t.link(ctx, list)
+	}
+	return list, err
 }

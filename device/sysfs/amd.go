@@ -170,15 +170,11 @@ func (t tree) ras(d *device.Device, folder string) error {
 		if err != nil {
 			return err
 		}
-		found, fault := device.Healthy, ""
-		switch {
-		case name == "ue" && v.Value > 0:
-			found, fault = device.Failed, fmt.Sprintf("%.0f uncorrected memory errors", v.Value)
-		case name == "ce" && v.Value > 0:
-			found, fault = device.Degraded, fmt.Sprintf("%.0f corrected memory errors", v.Value)
-		}
-		if v.Known && found > d.Health {
-			d.Health, d.Fault = found, fault
+		switch name {
+		case "ue":
+			reading.MemoryErrors(d, v, device.Figure[float64]{})
+		case "ce":
+			reading.MemoryErrors(d, device.Figure[float64]{}, v)
 		}
 	}
 	return nil

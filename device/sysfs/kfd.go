@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/elasticps/elasticps/device"
+	"github.com/elasticps/elasticps/topology"
 )
 
 const kfd = "sys/class/kfd/kfd/topology/nodes"
@@ -29,7 +30,7 @@ type kfdNode struct {
 
 // kfdLink is a link to another node.
 type kfdLink struct {
-	kind           device.LinkKind
+	kind           topology.Kind
 	to             int
 	bytesPerSecond device.Figure[float64]
 }
@@ -87,9 +88,9 @@ func (t tree) kfdNode(folder string) (kfdNode, error) {
 			link := kfdLink{to: int(min(l["node_to"], 1<<30))}
 			switch l["type"] {
 			case kfdXGMI:
-				link.kind = device.XGMI
+				link.kind = topology.KindXGMI
 			case kfdPCIe:
-				link.kind = device.PCIe
+				link.kind = topology.KindHostBridge // or nearer: the driver does not say
 			default:
 				continue
 			}
@@ -104,7 +105,7 @@ func (t tree) kfdNode(folder string) (kfdNode, error) {
 
 // arrange numbers devices in the order of the compute driver and gives them its links.
 func arrange(list []device.Device, nodes []kfdNode) []device.Device {
-	ids := make(map[int]string) // node → device
+	ids := make(map[int]device.Device) // by node
 	for i := range list {
 		at := slices.IndexFunc(nodes, func(n kfdNode) bool { return n.busID != "" && n.busID == list[i].BusID })
 		if at < 0 {
@@ -113,29 +114,40 @@ func arrange(list []device.Device, nodes []kfdNode) []device.Device {
 		}
 		list[i].Index = at
 		list[i].Model = cmp.Or(list[i].Model, nodes[at].name)
-		ids[nodes[at].number] = list[i].ID
+		ids[nodes[at].number] = list[i]
 	}
 	slices.SortStableFunc(list, func(a, b device.Device) int { return cmp.Compare(a.Index, b.Index) })
 	for i := range list {
 		if list[i].Index < len(nodes) {
-			list[i].Links = linksOf(nodes[list[i].Index], ids)
+			list[i].Links = linksOf(list[i], nodes[list[i].Index], ids)
 		}
 	}
 	return list
 }
 
-// linksOf returns the links of a node to other devices, those to one peer together.
-func linksOf(n kfdNode, ids map[int]string) []device.Link {
+// linksOf returns the links of a device to others, those of a kind to one peer together. A way
+// over PCIe between two nodes of the host's memory crosses their interconnect.
+func linksOf(d device.Device, n kfdNode, ids map[int]device.Device) []device.Link {
 	var links []device.Link
 	for _, l := range n.links {
 		peer, ok := ids[l.to]
 		if !ok {
 			continue // a processor
 		}
-		at := slices.IndexFunc(links, func(k device.Link) bool { return k.Peer == peer && k.Kind == l.kind })
-		if at < 0 {
-			links = append(links, device.Link{Kind: l.kind, Peer: peer, Lanes: 1, BytesPerSecond: l.bytesPerSecond})
+		if !l.kind.Direct() && peer.NUMANode.Known && d.NUMANode.Known && peer.NUMANode != d.NUMANode {
+			l.kind = topology.KindNode
+		}
+		at := slices.IndexFunc(links, func(k device.Link) bool { return k.Peer == peer.ID && k.Kind == l.kind })
+		switch {
+		case at < 0:
+			link := device.Link{Kind: l.kind, Peer: peer.ID, BytesPerSecond: l.bytesPerSecond}
+			if l.kind.Direct() {
+				link.Lanes = 1
+			}
+			links = append(links, link)
 			continue
+		case !l.kind.Direct():
+			continue // the same way, told twice
 		}
 		links[at].Lanes++
 		links[at].BytesPerSecond.Value += l.bytesPerSecond.Value

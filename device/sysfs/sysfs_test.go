@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/elasticps/elasticps/device"
+	"github.com/elasticps/elasticps/topology"
 )
 
 // files is a tree: path and text.
@@ -113,7 +114,7 @@ func TestAMD(t *testing.T) {
 		{
 			ID: "0000:05:00.0", Vendor: device.AMD, Index: 0, Model: "aqua_vanjaram", UUID: "GPU-d4f2e87a55667788", BusID: "0000:05:00.0",
 			Watts: device.Known(90.0), Health: device.Failed, Fault: "2 uncorrected memory errors",
-			Links: []device.Link{{Kind: device.XGMI, Peer: "0000:c1:00.0", Lanes: 2, BytesPerSecond: device.Known(128e9)}},
+			Links: []device.Link{{Kind: topology.KindXGMI, Peer: "0000:c1:00.0", Lanes: 2, BytesPerSecond: device.Known(128e9)}},
 		},
 		{
 			ID: "0000:c1:00.0", Vendor: device.AMD, Index: 1, Model: "AMD Instinct MI300X OAM", UUID: "GPU-d4f2e87a11223344", BusID: "0000:c1:00.0",
@@ -121,8 +122,8 @@ func TestAMD(t *testing.T) {
 			Utilization: device.Known(0.42), Celsius: device.Known(41.0), Watts: device.Known(135.0), Health: device.Healthy,
 			LinkBytesPerSecond: device.Known(gts * 1e9 / 8 * (128.0 / 130) * lanes),
 			Links: []device.Link{
-				{Kind: device.XGMI, Peer: "0000:05:00.0", Lanes: 1},
-				{Kind: device.PCIe, Peer: "0000:05:00.0", Lanes: 1, BytesPerSecond: device.Known(31504e6)},
+				{Kind: topology.KindXGMI, Peer: "0000:05:00.0", Lanes: 1},
+				{Kind: topology.KindHostBridge, Peer: "0000:05:00.0", BytesPerSecond: device.Known(31504e6)},
 			},
 		},
 		{

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
+
+	"github.com/elasticps/elasticps/elastic/meter"
 )
 
 // Config describes a cluster. The zero value is an empty one with Default.
@@ -22,6 +24,9 @@ type Config struct {
 	Mix Mix
 	// Seed is that of Random (0).
 	Seed uint64
+	// Meter, if not nil, is told of all that is placed and of all that goes: by
+	// tenant and resource (MeterCPU and so on), and of what the nodes have. Its owner advances it before each change.
+	Meter *meter.Meter
 	// PickDevices, if not nil, chooses k whole devices among those free on a node of
 	// that name, with more than k free (see ByTopology); without it the first ones are taken. It may not
 	// depend on anything else.
@@ -61,7 +66,8 @@ type Cluster struct {
 	fit       fit         // scratch
 	turn      int         // class that catches up next
 	decisions uint64
-	searched  int // steps of the search for victims in this plan
+	works     uint64 // that were placed, and nodes that came
+	searched  int    // steps of the search for victims in this plan
 }
 
 // model is a kind of device.
@@ -139,6 +145,8 @@ func (c *Cluster) AddNodes(nodes ...Node) error {
 
 func (c *Cluster) admit(n Node) {
 	h := newHost(n)
+	c.works++
+	h.work = c.works
 	if n.Devices > 0 {
 		h.model = int8(intern(&c.models, model{n.Model, n.Vendor}))
 	}
@@ -186,6 +194,7 @@ func (c *Cluster) sortHosts() {
 			c.records[r].host = int32(i)
 		}
 	}
+	c.measure()
 	c.plant()
 	c.empty = nil
 	c.forgetScores()
@@ -219,7 +228,7 @@ func (c *Cluster) plant() {
 // emptyCopy is a new cluster of the same nodes without tasks.
 func (c *Cluster) emptyCopy() *Cluster {
 	config := c.config
-	config.Nodes, config.Mix = nil, c.expected()
+	config.Nodes, config.Mix, config.Meter = nil, c.expected(), nil
 	for i := range c.hosts {
 		config.Nodes = append(config.Nodes, c.hosts[i].Node)
 	}
@@ -331,6 +340,9 @@ func (c *Cluster) book(r *record, sign Milli) {
 	for _, x := range r.need.custom {
 		h.custom[x.index] -= sign * x.amount
 		c.used.custom[x.index] += sign * x.amount
+	}
+	if c.config.Meter != nil {
+		c.charge(r, sign)
 	}
 	c.changed(int(r.host))
 }

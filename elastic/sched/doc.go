@@ -10,7 +10,8 @@
 // resources by a Strategy; tasks are placed in them afterwards. A Gang is tasks that run
 // together or not at all, with a Constraint for each of its parallel groups. A Mix is what
 // tasks are expected: fragments are what is idle and of no use for it. A Preemption is a
-// plan who goes; a Move is a step of a plan that merges what is free.
+// plan who goes; a Move is a step of a plan that merges what is free. Idle is a timer for each
+// node without work. A tenant is who a Config.Meter (elastic/meter) charges.
 //
 // # Smallest use
 //

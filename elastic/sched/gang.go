@@ -50,6 +50,8 @@ func (c *Cluster) validateGang(g Gang) error {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("sched: "+format, args...)) }
 	if g.ID == "" {
 		fault("ID is empty")
+	} else if len(g.ID) > MaxIDBytes || g.ID[0] == 0 {
+		fault("ID %.32q of %d bytes: want at most %d, the first of them not 0", g.ID, len(g.ID), MaxIDBytes)
 	}
 	if n := len(g.Tasks); n < 1 || n > MaxGang {
 		fault("%d Tasks: want 1 to %d", n, MaxGang)

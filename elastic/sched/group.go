@@ -43,6 +43,8 @@ type Group struct {
 	ID       string
 	Strategy Strategy
 	Bundles  []Request
+	// Tenant is who is charged for the bundles by Config.Meter.
+	Tenant string
 }
 
 // group is one that is reserved.

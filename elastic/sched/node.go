@@ -137,7 +137,8 @@ type host struct {
 	tasks    []int32 // records of tasks and bundles here, in no order
 	fragment int64   // of the shape, if known
 	known    bool
-	touched  int // place of the last change among Cluster.changes
+	work     uint64 // number of what was last placed here, unlike that of any other node
+	touched  int    // place of the last change among Cluster.changes
 }
 
 func newHost(n Node) host {

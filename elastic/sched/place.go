@@ -218,6 +218,8 @@ func (c *Cluster) add(r record) int32 {
 	h := &c.hosts[r.host]
 	r.place = int32(len(h.tasks))
 	h.tasks = append(h.tasks, id)
+	c.works++
+	h.work = c.works
 	c.records[id] = r
 	if kept := &c.records[id]; kept.inBundle() {
 		kept.group.book(kept, 1)

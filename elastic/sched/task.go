@@ -34,7 +34,12 @@ type Task struct {
 	// from the whole cluster if empty.
 	Group  string
 	Bundle int
+	// Tenant is who is charged by Config.Meter; in a group it is the tenant of the group.
+	Tenant string
 }
+
+// MaxIDBytes bounds the ID of a task or a gang.
+const MaxIDBytes = 1024
 
 // MaxPrefer bounds Task.Prefer.
 const MaxPrefer = 1000
@@ -45,6 +50,8 @@ func (t Task) Validate() error {
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("sched: "+format, args...)) }
 	if t.ID == "" {
 		fault("ID is empty")
+	} else if len(t.ID) > MaxIDBytes || t.ID[0] == 0 {
+		fault("ID %.32q of %d bytes: want at most %d, the first of them not 0", t.ID, len(t.ID), MaxIDBytes)
 	}
 	if t.Priority < 0 || t.Priority > MaxPriority {
 		fault("Priority %d: want 0 to %d", t.Priority, MaxPriority)

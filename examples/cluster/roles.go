@@ -104,7 +104,7 @@ func runServer(ctx context.Context, s settings, stdout io.Writer) error {
 		return err
 	}
 	defer node.Close()
-	sim, err := device.NewSim(s.Sim(s.id))
+	sim, err := device.NewSimLink(s.Sim(s.id))
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // servers are in this process, without a socket, each behind a device of its own.
 func servers(node *actor.Node, coordinator actor.Ref, o training.Options) *elastic.InProcess {
 	return elastic.NewInProcess(func(ctx context.Context, id shard.ServerID) (io.Closer, error) {
-		sim, err := device.NewSim(o.Sim(string(id)))
+		sim, err := device.NewSimLink(o.Sim(string(id)))
 		if err != nil {
 			return nil, err
 		}

@@ -22,6 +22,9 @@ func TestDay(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 4*320, strings.Count(string(report), "<rect "), "every device, for each way")
 	require.Equal(t, 4*4, strings.Count(string(report), "<polyline "))
+	for _, want := range []string{"H800, 16 nodes", "T4, 4 nodes", ">2 h</text>", ">100</text>"} {
+		require.Contains(t, string(report), want)
+	}
 	require.True(t, strings.HasSuffix(strings.TrimSpace(string(report)), "</html>"))
 }
 

@@ -91,6 +91,8 @@ var pure = []string{
 	"internal/table",
 	"shard",
 	"topology",
+	"elastic/federation",
+	"elastic/meter",
 	"elastic/sched",
 	"elastic/sim",
 	"elastic/trace",

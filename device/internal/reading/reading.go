@@ -1,6 +1,7 @@
 package reading
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -83,6 +84,23 @@ func Bytes(v device.Figure[float64], unit int64) device.Figure[int64] {
 		return device.Figure[int64]{}
 	}
 	return device.Known(int64(math.Round(v.Value * float64(unit))))
+}
+
+// MemoryErrors judges a device by its memory errors since the driver was loaded: uncorrected ones
+// are a failure, corrected ones a warning, none a sign of health. What is worse already stays.
+func MemoryErrors(d *device.Device, uncorrected, corrected device.Figure[float64]) {
+	found, fault := device.HealthUnknown, ""
+	switch {
+	case uncorrected.Known && uncorrected.Value > 0:
+		found, fault = device.Failed, fmt.Sprintf("%.0f uncorrected memory errors", uncorrected.Value)
+	case corrected.Known && corrected.Value > 0:
+		found, fault = device.Degraded, fmt.Sprintf("%.0f corrected memory errors", corrected.Value)
+	case uncorrected.Known || corrected.Known:
+		found = device.Healthy
+	}
+	if found > d.Health {
+		d.Health, d.Fault = found, fault
+	}
 }
 
 // BusID returns a PCI address in the form 0000:c1:00.0, or nothing if it is none.

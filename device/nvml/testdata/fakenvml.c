@@ -79,6 +79,11 @@ int nvmlDeviceGetTotalEccErrors(device *d, unsigned type, unsigned counter, unsi
 }
 int nvmlDeviceGetCurrPcieLinkGeneration(device *d, unsigned *g) { (void)d; *g = 4; return 0; }
 int nvmlDeviceGetCurrPcieLinkWidth(device *d, unsigned *w) { (void)d; *w = 16; return 0; }
+int nvmlDeviceGetTopologyCommonAncestor(device *a, device *b, int *level) {
+	*level = 30; /* a host bridge */
+	return a == b ? 2 : 0;
+}
+
 int nvmlDeviceGetNvLinkState(device *d, unsigned link, unsigned *on) {
   (void)d;
   if (link > 3) return 2;

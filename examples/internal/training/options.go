@@ -98,11 +98,11 @@ func (o Options) Policy() elastic.Policy {
 	}
 }
 
-// Sim describes the simulated device of a server.
-func (o Options) Sim(name string) device.SimConfig {
+// Sim describes the simulated link of a server.
+func (o Options) Sim(name string) device.SimLinkConfig {
 	const burst = 5 * time.Millisecond // makes up for timers that fire late
 	bandwidth := o.MegabytesPerSecond * 1e6
-	return device.SimConfig{Name: "sim-" + name, BytesPerSecond: bandwidth, BurstBytes: int64(burst.Seconds() * bandwidth)}
+	return device.SimLinkConfig{Name: "sim-" + name, BytesPerSecond: bandwidth, BurstBytes: int64(burst.Seconds() * bandwidth)}
 }
 
 // Device describes in words what the servers of a run are bound to.

@@ -30,9 +30,9 @@ func (e *UseError) Error() string {
 // Unwrap returns the cause.
 func (e *UseError) Unwrap() error { return e.Err }
 
-// SimConfig describes a simulated device. The zero value is a device named "sim"
+// SimLinkConfig describes a simulated device. The zero value is a device named "sim"
 // whose link has no limit.
-type SimConfig struct {
+type SimLinkConfig struct {
 	// Name is the name of the device; zero: "sim".
 	Name string
 	// BytesPerSecond is the bandwidth of the link; zero: no limit, Use never blocks.
@@ -47,7 +47,7 @@ type SimConfig struct {
 }
 
 // validate reports every fault of the configuration at once.
-func (c SimConfig) validate() error {
+func (c SimLinkConfig) validate() error {
 	var errs []error
 	if c.BytesPerSecond < 0 || math.IsNaN(c.BytesPerSecond) || math.IsInf(c.BytesPerSecond, 0) {
 		errs = append(errs, fmt.Errorf("device: BytesPerSecond %v: want a finite number >= 0", c.BytesPerSecond))
@@ -65,9 +65,9 @@ func (c SimConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Sim is a simulated accelerator behind a link of a stated bandwidth, which all
+// SimLink is a simulated accelerator behind a link of a stated bandwidth, which all
 // callers share first come, first served. It starts no goroutine and needs no Close.
-type Sim struct {
+type SimLink struct {
 	device Device
 	opened time.Time
 
@@ -76,13 +76,13 @@ type Sim struct {
 	history history
 }
 
-// NewSim returns a simulated device. The error names every field that is out of
+// NewSimLink returns a simulated device. The error names every field that is out of
 // bounds.
-func NewSim(c SimConfig) (*Sim, error) {
+func NewSimLink(c SimLinkConfig) (*SimLink, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	s := &Sim{
+	s := &SimLink{
 		device: Device{
 			ID: cmp.Or(c.Name, "sim"), Vendor: Simulated, Model: "link", Health: Healthy,
 			LinkBytesPerSecond: Known(c.BytesPerSecond),
@@ -99,7 +99,7 @@ func NewSim(c SimConfig) (*Sim, error) {
 
 // Device returns what is known about the device, its utilization over the last second
 // included.
-func (s *Sim) Device() Device {
+func (s *SimLink) Device() Device {
 	d := s.device
 	d.Utilization = s.Usage(time.Second).Busy
 	return d
@@ -109,7 +109,7 @@ func (s *Sim) Device() Device {
 // all transfers that came before. It returns a *UseError when ctx ends first; the
 // link is then free again from that moment unless other transfers queue behind.
 // A negative n is refused, zero returns at once.
-func (s *Sim) Use(ctx context.Context, n int64) error {
+func (s *SimLink) Use(ctx context.Context, n int64) error {
 	if n < 0 {
 		return &UseError{Device: s.device.ID, Bytes: n, Err: ErrNegativeBytes}
 	}
@@ -136,7 +136,7 @@ func (s *Sim) Use(ctx context.Context, n int64) error {
 }
 
 // reserve takes the next turn and returns the time at which it did.
-func (s *Sim) reserve(n int64) (time.Duration, slot) {
+func (s *SimLink) reserve(n int64) (time.Duration, slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Since(s.opened)
@@ -145,7 +145,7 @@ func (s *Sim) reserve(n int64) (time.Duration, slot) {
 }
 
 // release gives up a turn and returns the time at which it did.
-func (s *Sim) release(turn slot) time.Duration {
+func (s *SimLink) release(turn slot) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Since(s.opened)
@@ -155,7 +155,7 @@ func (s *Sim) release(turn slot) time.Duration {
 
 // checkpoint returns the running sums at now. Bytes count when they are
 // accepted, busy time when it has passed.
-func (s *Sim) checkpoint(now time.Duration) checkpoint {
+func (s *SimLink) checkpoint(now time.Duration) checkpoint {
 	return checkpoint{at: now, busy: s.link.busy(now), bytes: s.link.totalBytes}
 }
 
@@ -163,12 +163,12 @@ func (s *Sim) checkpoint(now time.Duration) checkpoint {
 // busy, 0 to 1. A window that is not positive means one second; one that is
 // longer than the device's life or than HistoryWindow is cut to that. It is 0 for a
 // device that was opened just now.
-func (s *Sim) Utilization(window time.Duration) float64 { return s.Usage(window).Busy.Or(0) }
+func (s *SimLink) Utilization(window time.Duration) float64 { return s.Usage(window).Busy.Or(0) }
 
 // Usage returns the load over the last window, with the same limits as
 // Utilization. A link without a limit is never busy. Of a device that was opened just
 // now only the bytes are known.
-func (s *Sim) Usage(window time.Duration) Usage {
+func (s *SimLink) Usage(window time.Duration) Usage {
 	if window <= 0 {
 		window = time.Second
 	}

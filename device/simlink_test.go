@@ -12,32 +12,32 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func newSim(t *testing.T, c SimConfig) *Sim {
+func newSim(t *testing.T, c SimLinkConfig) *SimLink {
 	t.Helper()
-	s, err := NewSim(c)
+	s, err := NewSimLink(c)
 	require.NoError(t, err)
 	return s
 }
 
 func TestSimConfig(t *testing.T) {
-	_, err := NewSim(SimConfig{BytesPerSecond: math.NaN(), BurstBytes: -1, MemoryBytes: -5})
+	_, err := NewSimLink(SimLinkConfig{BytesPerSecond: math.NaN(), BurstBytes: -1, MemoryBytes: -5})
 	require.ErrorContains(t, err, "BytesPerSecond NaN")
 	require.ErrorContains(t, err, "BurstBytes -1: want >= 0")
 	require.ErrorContains(t, err, "MemoryBytes -5")
-	_, err = NewSim(SimConfig{BytesPerSecond: 10, BurstBytes: 101})
+	_, err = NewSimLink(SimLinkConfig{BytesPerSecond: 10, BurstBytes: 101})
 	require.ErrorContains(t, err, "at most 10s's worth, 100")
-	s := newSim(t, SimConfig{})
+	s := newSim(t, SimLinkConfig{})
 	d := s.Device()
 	d.Utilization = Figure[float64]{} // known as soon as time has passed
 	require.Equal(t, Device{ID: "sim", Vendor: Simulated, Model: "link", Health: Healthy, LinkBytesPerSecond: Known(0.0)}, d)
-	s = newSim(t, SimConfig{Name: "a", MemoryBytes: 5, BytesPerSecond: 7})
+	s = newSim(t, SimLinkConfig{Name: "a", MemoryBytes: 5, BytesPerSecond: 7})
 	require.Equal(t, Known(int64(5)), s.Device().MemoryBytes)
 	require.Equal(t, Known(7.0), s.Device().LinkBytesPerSecond)
 }
 
 func TestSimSharesTheLinkInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSim(t, SimConfig{BytesPerSecond: 1e6})
+		s := newSim(t, SimLinkConfig{BytesPerSecond: 1e6})
 		begin := time.Now()
 		ends := make([]time.Duration, 4)
 		var wg sync.WaitGroup
@@ -68,7 +68,7 @@ func TestSimSharesTheLinkInTurn(t *testing.T) {
 
 func TestSimWithoutLimitNeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, begin := newSim(t, SimConfig{}), time.Now()
+		s, begin := newSim(t, SimLinkConfig{}), time.Now()
 		require.Equal(t, Usage{TotalBytes: Known(int64(0))}, s.Usage(time.Second), "nothing else is known at time zero")
 		require.NoError(t, s.Use(t.Context(), math.MaxInt64/2))
 		require.Equal(t, begin, time.Now())
@@ -79,7 +79,7 @@ func TestSimWithoutLimitNeverBlocks(t *testing.T) {
 
 func TestSimContextEndsATransfer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSim(t, SimConfig{Name: "slow", BytesPerSecond: 1000})
+		s := newSim(t, SimLinkConfig{Name: "slow", BytesPerSecond: 1000})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := s.Use(ctx, 10_000)
@@ -98,7 +98,7 @@ func TestSimContextEndsATransfer(t *testing.T) {
 
 func TestSimBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSim(t, SimConfig{BytesPerSecond: 1e6, BurstBytes: 10e3})
+		s := newSim(t, SimLinkConfig{BytesPerSecond: 1e6, BurstBytes: 10e3})
 		time.Sleep(time.Second)
 		begin := time.Now()
 		for range 10 {
@@ -111,13 +111,13 @@ func TestSimBurst(t *testing.T) {
 }
 
 func TestSimUseAllocations(t *testing.T) {
-	s := newSim(t, SimConfig{BytesPerSecond: 1e12, BurstBytes: 1e12})
+	s := newSim(t, SimLinkConfig{BytesPerSecond: 1e12, BurstBytes: 1e12})
 	ctx := t.Context()
 	require.Zero(t, testing.AllocsPerRun(100, func() { _ = s.Use(ctx, 1) }))
 }
 
 func BenchmarkSimUse(b *testing.B) {
-	s, err := NewSim(SimConfig{BytesPerSecond: 1e15, BurstBytes: 1e15})
+	s, err := NewSimLink(SimLinkConfig{BytesPerSecond: 1e15, BurstBytes: 1e15})
 	require.NoError(b, err)
 	for b.Loop() {
 		_ = s.Use(b.Context(), 1)
