@@ -35,6 +35,12 @@
 // others ([Group.Completed] tells how far each came): the program goes back to values that
 // all ranks have, or lets one of them broadcast its own.
 //
+// # Smaller groups
+//
+// [Group.Split] makes groups of some ranks each, [Group.Parallel] those of a job that is
+// divided by tensor, data and pipeline, as package topology says. Each has a name, epochs
+// and failures of its own.
+//
 // # Results
 //
 // The result of an all-reduce has the same bits on all ranks. Which order elements are
@@ -75,7 +81,7 @@
 // calls bring, a segment for each peer (at most 1 MiB) and for some operations a copy of
 // the buffer: reduce-scatter by ring, reduce on other ranks than the root, operations in
 // place by algorithms that fold (Direct: one part of n). There are n-1 times 3 connections
-// to a rank or more.
+// to a rank or more, for each group; a rank listens once, whatever number of groups it is in.
 //
 // # References
 //

@@ -1,5 +1,7 @@
 package collective
 
+import "context"
+
 // RaceEnabled tells tests that everything takes ten times as long.
 const RaceEnabled = raceEnabled
 
@@ -26,4 +28,14 @@ func (g *Group) Kill() {
 func (g *Group) Freeze() func() {
 	g.mu.Lock()
 	return g.mu.Unlock
+}
+
+// GiveUpSplit tells the others what this rank wishes, and is gone before they can connect.
+func GiveUpSplit(ctx context.Context, g *Group, color int) error {
+	_, o, err := g.exchange(ctx, color, 0)
+	if err != nil {
+		return err
+	}
+	o.close()
+	return nil
 }

@@ -54,6 +54,9 @@ type Group struct {
 	replaced  bool   // another group has taken over the origin
 	closing   sync.Once
 
+	splitting sync.Mutex // the numbers of splits and the order of their calls agree
+	splits    uint64
+
 	runner runner // of the call that is being carried out
 }
 
@@ -93,6 +96,9 @@ func newGroup(cfg Config, r roster, o *origin, peers []*peer) *Group {
 	return g
 }
 
+// Name is the name of the group; one that was split from another has a name of its own.
+func (g *Group) Name() string { return g.cfg.Group }
+
 // Rank is the place of this rank in the group, 0 to Size-1.
 func (g *Group) Rank() int { return g.rank }
 
@@ -119,6 +125,9 @@ func (g *Group) Completed() uint64 {
 	defer g.mu.Unlock()
 	return g.completed
 }
+
+// Done is closed when the group cannot be used any more; Err says why.
+func (g *Group) Done() <-chan struct{} { return g.whole }
 
 // Err is why the group cannot be used any more, nil while it can.
 func (g *Group) Err() error {

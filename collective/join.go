@@ -126,6 +126,11 @@ func (o *origin) meet(ctx context.Context, p proposal) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
+	return o.assemble(ctx, r)
+}
+
+// assemble connects the members of a group that is agreed on.
+func (o *origin) assemble(ctx context.Context, r roster) (*Group, error) {
 	o.begin(r)
 	peers, err := o.connect(ctx, r)
 	if err != nil {
