@@ -90,6 +90,9 @@ type Config struct {
 	// chooses algorithms by typical numbers.
 	NoCalibration bool
 
+	// Offer is what this rank brings to the choice of backends; see Group.Select.
+	Offer Offer
+
 	// Log gets what happens in the background. Default: nothing is logged.
 	Log *slog.Logger
 }
@@ -145,6 +148,7 @@ func (c *Config) validate() error {
 	fault(c.SegmentBytes != 0 && (c.SegmentBytes < minSegmentBytes || c.SegmentBytes > maxFrame), "SegmentBytes %d, must be %d to %d", c.SegmentBytes, minSegmentBytes, maxFrame)
 	fault(c.Timeout < 0, "Timeout %v, must not be negative", c.Timeout)
 	fault(c.PeerTimeout < 8*tick, "PeerTimeout %v, must be at least %v", c.PeerTimeout, 8*tick)
+	faults = append(faults, c.Offer.validate())
 	if c.Local == nil {
 		faults = append(faults, c.checkListen())
 	}

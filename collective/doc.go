@@ -55,6 +55,13 @@
 // begins, its ranks agree on the numbers, and each call takes the one with the least
 // estimated time. Config.Algorithms overrides that.
 //
+// # Vendors' libraries
+//
+// A program may have the library of a vendor beside a group. [Group.Select] says which of
+// the two a tensor goes by, the same on all ranks, from what each rank says that it has
+// (Config.Offer): one that lacks the library makes all of them do without. [SelectScheme]
+// says whether a model is trained by all-reduce or on parameter servers.
+//
 // # Connections
 //
 // Ranks of one process ([Local]) use each other's slices where they are. Ranks of one host

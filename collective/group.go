@@ -28,13 +28,14 @@ const (
 // same order. All methods are safe from any goroutine; calls of one group are carried out
 // one after the other, in the order in which they were made.
 type Group struct {
-	cfg    Config
-	log    *slog.Logger
-	roster roster
-	rank   int
-	origin *origin // where this rank listens; it outlives the group
-	model  model
-	nodes  []int // node of each rank
+	cfg     Config
+	log     *slog.Logger
+	roster  roster
+	rank    int
+	origin  *origin // where this rank listens; it outlives the group
+	model   model
+	nodes   []int   // node of each rank
+	bargain bargain // about backends
 
 	peers []*peer // by rank; nil for this one
 	// whole is closed when the group has failed or was closed.

@@ -84,7 +84,7 @@ func newOrigin(cfg Config, self member, d *door) *origin {
 // openOrigin begins to listen.
 func openOrigin(ctx context.Context, cfg Config) (*origin, error) {
 	nonce := hex.EncodeToString(stream.NewNonce()[:8])
-	self := member{Name: cfg.Name, Rank: cfg.Rank, Nonce: nonce, Host: stream.HostID(), Node: cfg.Node}
+	self := member{Name: cfg.Name, Rank: cfg.Rank, Nonce: nonce, Host: stream.HostID(), Node: cfg.Node, Offer: cfg.Offer}
 	if cfg.Size == 0 {
 		self.Rank = 0
 	}

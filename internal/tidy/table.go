@@ -96,6 +96,8 @@ var pure = []string{
 	"elastic/trace",
 	"collective/choose.go",
 	"collective/round.go",
+	"collective/scheme.go",
+	"collective/select.go",
 	"collective/schedule",
 	"elastic/decision.go",
 	"elastic/membership.go",
