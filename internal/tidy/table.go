@@ -95,6 +95,7 @@ var pure = []string{
 	"elastic/sim",
 	"elastic/trace",
 	"collective/choose.go",
+	"collective/pipeline/schedule.go",
 	"collective/round.go",
 	"collective/scheme.go",
 	"collective/select.go",
