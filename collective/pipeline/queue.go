@@ -330,6 +330,10 @@ func (o *Outlet) announce(t token) {
 	<-o.room
 }
 
+// Err is why this end cannot be used any more, nil while it can. An inlet, or its node, that
+// is gone ends the group as well.
+func (o *Outlet) Err() error { return context.Cause(o.life) }
+
 // Close ends this end of the queue; what is in it can be taken all the same. Twice is fine.
 func (o *Outlet) Close() error {
 	o.stop(ErrClosed)

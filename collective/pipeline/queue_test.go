@@ -58,7 +58,7 @@ func ranks(t *testing.T, n int, apart bool) ([]*collective.Group, []*actor.Node)
 			continue
 		}
 		var err error
-		nodes[i], err = actor.Start(background(t), actor.Config{Name: fmt.Sprint("n", i), Secret: "of the test"})
+		nodes[i], err = actor.Start(background(t), actor.Config{Name: fmt.Sprint("n", i), Secret: "of the test", Suspicion: patience})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, nodes[i].Close()) })
 	}
@@ -142,6 +142,22 @@ func TestFullQueueMakesTheSenderWait(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 9, got.Micro)
 		got.Release()
+	})
+}
+
+// A receiver that is gone ends the group, with the reason at the sender.
+func TestReceiverIsGone(t *testing.T) {
+	everywhere(t, func(t *testing.T, apart bool) {
+		out, in, groups := queue(t, apart, 1)
+		require.NoError(t, out.Put(background(t), 0, make([]float32, 4)))
+		require.NoError(t, in.Close())
+		<-groups[0].Done()
+		require.ErrorIs(t, out.Err(), actor.ErrNoProcess)
+		require.Error(t, out.Put(background(t), 1, make([]float32, 4)))
+		_, err := in.Take(background(t))
+		require.NoError(t, err, "what it has is there")
+		_, err = in.Take(background(t))
+		require.Error(t, err)
 	})
 }
 
