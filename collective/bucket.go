@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
+
+	"github.com/elasticps/elasticps/collective/codec"
 )
 
 // DefaultBucketBytes is how large the buckets of a Gradients are unless it says
@@ -23,6 +26,13 @@ type GradientsConfig struct {
 	BucketBytes int
 	// Op is Average by default; Sum is the other one that makes sense.
 	Op Op
+	// Compression says how gradients travel. Its Name, if any, goes in front of those of
+	// the tensors.
+	Compression Compression
+	// Names are those of the tensors, under which Compression.Feedback keeps what rounding has
+	// lost of them: a tensor has the same one whatever bucket it is in, and after a restart.
+	// Default: their places in Sizes.
+	Names []string
 }
 
 // Gradients averages the gradients of a model over a group while the rest of the backward
@@ -52,6 +62,7 @@ type bucket struct {
 	values []float32
 	elems  int
 	size   int // tensors
+	names  []codec.Tensor
 	wait   int // those that are not ready
 	handle *Handle
 }
@@ -70,6 +81,31 @@ func NewGradients(cfg GradientsConfig) (*Gradients, error) {
 	if cfg.Op == 0 {
 		cfg.Op = Average
 	}
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Gradients{cfg: cfg}
+	for i, n := range cfg.Sizes {
+		last := len(s.buckets) - 1
+		if last < 0 || s.buckets[last].elems > 0 && 4*(s.buckets[last].elems+n) > cfg.BucketBytes {
+			s.buckets = append(s.buckets, &bucket{})
+			last++
+		}
+		b := s.buckets[last]
+		s.place = append(s.place, placed{bucket: last, offset: b.elems})
+		b.elems, b.size, b.wait = b.elems+n, b.size+1, b.size+1
+		b.names = append(b.names, codec.Tensor{Name: cfg.name(i), Len: n})
+	}
+	for _, b := range s.buckets {
+		if b.size > 1 { // a tensor alone travels from where it is
+			b.values = make([]float32, b.elems)
+		}
+	}
+	return s, nil
+}
+
+// validate reports every fault at once.
+func (cfg *GradientsConfig) validate() error {
 	var faults []error
 	if cfg.Group == nil {
 		faults = append(faults, argument("gradients need a Group"))
@@ -85,26 +121,28 @@ func NewGradients(cfg GradientsConfig) (*Gradients, error) {
 			faults = append(faults, argument("tensor %d of %d elements, must not be negative", i, n))
 		}
 	}
-	if err := errors.Join(faults...); err != nil {
-		return nil, err
-	}
-	s := &Gradients{cfg: cfg}
-	for _, n := range cfg.Sizes {
-		last := len(s.buckets) - 1
-		if last < 0 || s.buckets[last].elems > 0 && 4*(s.buckets[last].elems+n) > cfg.BucketBytes {
-			s.buckets = append(s.buckets, &bucket{})
-			last++
+	if len(cfg.Names) > 0 && len(cfg.Names) != len(cfg.Sizes) {
+		faults = append(faults, argument("%d Names, must be %d like Sizes", len(cfg.Names), len(cfg.Sizes)))
+	} else if cfg.Compression.Format != 0 {
+		all, seen := make([]codec.Tensor, len(cfg.Sizes)), map[string]int{}
+		for i := range all {
+			name := cfg.name(i)
+			if first, ok := seen[name]; ok {
+				faults = append(faults, argument("tensors %d and %d are both named %q", first, i, name))
+			}
+			all[i].Name, seen[name] = name, i
 		}
-		b := s.buckets[last]
-		s.place = append(s.place, placed{bucket: last, offset: b.elems})
-		b.elems, b.size, b.wait = b.elems+n, b.size+1, b.size+1
+		faults = append(faults, cfg.Compression.of(all).check(&Call{Collective: AllReduce, Op: cfg.Op, Src: Buffer{kind: Float32}}))
 	}
-	for _, b := range s.buckets {
-		if b.size > 1 { // a tensor alone travels from where it is
-			b.values = make([]float32, b.elems)
-		}
+	return errors.Join(faults...)
+}
+
+// name is that of a tensor.
+func (cfg *GradientsConfig) name(i int) string {
+	if len(cfg.Names) > 0 {
+		return cfg.Compression.Name + cfg.Names[i]
 	}
-	return s, nil
+	return cfg.Compression.Name + strconv.Itoa(i)
 }
 
 // Buckets is how many all-reduces one step takes.
@@ -143,7 +181,7 @@ func (s *Gradients) Ready(ctx context.Context, i int, grad []float32) error {
 	for s.next < len(s.buckets) && s.buckets[s.next].wait == 0 {
 		b := s.buckets[s.next]
 		x := Of(b.values)
-		h, err := s.cfg.Group.Start(ctx, Call{Collective: AllReduce, Dst: x, Src: x, Op: s.cfg.Op})
+		h, err := s.cfg.Group.Start(ctx, Call{Collective: AllReduce, Dst: x, Src: x, Op: s.cfg.Op, Compression: s.cfg.Compression.of(b.names)})
 		if err != nil {
 			s.err = fmt.Errorf("collective: bucket %d of %d: %w", s.next, len(s.buckets), err)
 			return s.err

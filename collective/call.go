@@ -45,6 +45,8 @@ type Call struct {
 	Dst, Src   Buffer
 	Op         Op  // AllReduce, ReduceScatter, Reduce
 	Root       int // Broadcast, Reduce
+	// Compression of an AllReduce of float32. The zero value is none.
+	Compression Compression
 }
 
 // Handle stands for a call that is under way.
@@ -69,6 +71,7 @@ type operation struct {
 	ctx       context.Context
 	call      Fingerprint
 	dst, src  Buffer
+	packing   Compression
 	seq       uint64
 	before    *operation // has to end first
 	done      chan struct{}
@@ -113,7 +116,7 @@ func (g *Group) enter(ctx context.Context, c Call) (*operation, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &operation{ctx: ctx, call: call, dst: c.Dst, src: c.Src, done: make(chan struct{})}
+	o := &operation{ctx: ctx, call: call, dst: c.Dst, src: c.Src, packing: c.Compression, done: make(chan struct{})}
 	o.waiting.Store(-1)
 	g.mu.Lock()
 	if err = g.err; err == nil {
@@ -191,7 +194,7 @@ func (g *Group) end(o *operation, err error) {
 		g.completed++
 	}
 	g.mu.Unlock()
-	o.dst, o.src = Buffer{}, Buffer{}
+	o.dst, o.src, o.packing = Buffer{}, Buffer{}, Compression{}
 	close(o.done)
 }
 
@@ -244,6 +247,9 @@ func (g *Group) perform(o *operation) error {
 	if err != nil {
 		return err
 	}
+	if o.call.Codec != 0 {
+		return g.performPacked(o, plan)
+	}
 	r, dst, src, size := &g.runner, o.dst.bytes, o.src.bytes, o.call.Type.Bytes()
 	own := g.rank * o.call.Count
 	switch o.call.Collective {
@@ -286,8 +292,8 @@ func (g *Group) plan(call *Fingerprint) (schedule.Plan, error) {
 	if p, ok := r.plans[*call]; ok {
 		return p, nil
 	}
-	s := schedule.Shape{Ranks: g.Size(), Count: call.Count, Nodes: g.nodes}
-	s.Segment = max(1, segmentBytes(call, g.Size(), g.cfg.SegmentBytes)/call.Type.Bytes())
+	s := schedule.Shape{Ranks: g.Size(), Count: call.units(), Nodes: g.nodes}
+	s.Segment = max(1, segmentBytes(call, g.Size(), g.cfg.SegmentBytes)/call.unitBytes())
 	var p schedule.Plan
 	var err error
 	switch call.Collective {

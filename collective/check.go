@@ -4,7 +4,7 @@ import "github.com/elasticps/elasticps/collective/schedule"
 
 // check finds out what a call is, or what is wrong with its arguments.
 func (g *Group) check(c *Call) (Fingerprint, error) {
-	f := Fingerprint{Collective: c.Collective, Type: c.Src.kind, Op: c.Op, Root: c.Root, Count: c.Src.Len()}
+	f := Fingerprint{Collective: c.Collective, Type: c.Src.kind, Op: c.Op, Root: c.Root, Count: c.Src.Len(), Codec: c.Compression.Format}
 	n := g.Size()
 	dst, needsOp, needsRoot := c.Dst.Len(), false, false
 	switch c.Collective {
@@ -69,6 +69,10 @@ func (g *Group) checkRest(c *Call, f *Fingerprint, needsOp, needsRoot bool) erro
 	}
 	if err := g.checkMemory(c, f); err != nil {
 		return err
+	}
+	if f.Codec != 0 {
+		f.Algorithm = schedule.Direct
+		return c.Compression.check(c)
 	}
 	f.Algorithm = g.algorithm(f)
 	return nil

@@ -141,6 +141,7 @@ func (m *model) far() float64 { return max(m.Far, 1) }
 const (
 	minSegment = 256 << 10
 	maxSegment = 512 << 10
+	minPacked  = 64 << 10 // up to minSegment
 )
 
 // segmentBytes is how long the segments of a call are.
@@ -148,8 +149,10 @@ func segmentBytes(f *Fingerprint, ranks, forced int) int {
 	if forced > 0 {
 		return min(forced, maxFrame)
 	}
-	s := f.Count * f.Type.Bytes()
+	s := f.units() * f.unitBytes()
 	switch {
+	case f.Codec != 0: // to pack and unpack one takes longer than to send it
+		return min(max(s/ranks/2, minPacked), minSegment)
 	case f.Algorithm == schedule.Chain || f.Algorithm == schedule.Tree:
 		return chainSegment(s, ranks)
 	case f.Collective == AllReduce || f.Collective == Reduce:

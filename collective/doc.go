@@ -49,11 +49,19 @@
 // order to that of the ranks. Sums of float16 and bfloat16 are made in float32 in any
 // case.
 //
+// # Compression
+//
+// [Group.AllReduceCompressed], or [Call].Compression, sends float32 in a format of package
+// collective/codec: in half of the bytes or a quarter. Every element is rounded twice, for any number
+// of ranks. Its bits depend on where it lies among blocks of codec.Block elements and on the
+// number of ranks, and are the same on all of them. With a [codec.Feedback] what rounding loses is
+// made good in later calls; it begins anew with each group. [Group.Traffic] counts the bytes.
+//
 // # Algorithms
 //
 // Package collective/schedule has them. A group measures latency and bandwidth when it
 // begins, its ranks agree on the numbers, and each call takes the one with the least
-// estimated time. Config.Algorithms overrides that.
+// estimated time. Config.Algorithms overrides that. Compressed calls are always Direct.
 //
 // # Vendors' libraries
 //
@@ -87,8 +95,9 @@
 // At most [schedule.MaxRanks] ranks. Frames have at most 1 MiB. A group holds, beside what
 // calls bring, a segment for each peer (at most 1 MiB) and for some operations a copy of
 // the buffer: reduce-scatter by ring, reduce on other ranks than the root, operations in
-// place by algorithms that fold (Direct: one part of n). There are n-1 times 3 connections
-// to a rank or more, for each group; a rank listens once, whatever number of groups it is in.
+// place by algorithms that fold (Direct: one part of n); for compressed calls twice what the
+// buffer is packed to. There are n-1 times 3 connections to a rank or more, for each group; a
+// rank listens once, whatever number of groups it is in.
 //
 // # References
 //

@@ -1,6 +1,9 @@
 package collective
 
-import "context"
+import (
+	"bytes"
+	"context"
+)
 
 // RaceEnabled tells tests that everything takes ten times as long.
 const RaceEnabled = raceEnabled
@@ -38,4 +41,15 @@ func GiveUpSplit(ctx context.Context, g *Group, color int) error {
 	}
 	o.close()
 	return nil
+}
+
+// Taint makes what this rank sends to another one begin with bytes that are no scale.
+func (g *Group) Taint(to int) { g.peers[to].data = tainted{g.peers[to].data} }
+
+type tainted struct{ lane }
+
+func (l tainted) send(h *header, payload []byte, _ bool) (ticket, error) {
+	payload = bytes.Clone(payload)
+	copy(payload, []byte{0xff, 0xff, 0xff, 0xff})
+	return l.lane.send(h, payload, true)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/elasticps/elasticps/collective/codec"
 	"github.com/elasticps/elasticps/collective/schedule"
 	"github.com/elasticps/elasticps/internal/kernel"
 )
@@ -15,7 +16,7 @@ const (
 	// maxNote bounds the payload of a control frame.
 	maxNote   = 4 << 10
 	magic     = 0x4c43
-	wireLevel = 1 // version of the protocol
+	wireLevel = 2 // version of the protocol
 )
 
 // frameKind says what a frame is.
@@ -36,6 +37,7 @@ type Fingerprint struct {
 	Type       Type
 	Op         Op
 	Algorithm  schedule.Algorithm
+	Codec      codec.Format // how elements travel; zero: as they are
 	Root       int
 	Count      int // elements, as in the shape of the schedule
 }
@@ -47,6 +49,9 @@ func (f Fingerprint) String() string {
 		return s
 	}
 	s += fmt.Sprintf(" of %d %v", f.Count, f.Type)
+	if f.Codec != 0 {
+		s += fmt.Sprintf(" as %v", f.Codec)
+	}
 	if f.Op != 0 {
 		s += " " + f.Op.String()
 	}
@@ -57,6 +62,22 @@ func (f Fingerprint) String() string {
 		s += " by " + f.Algorithm.String()
 	}
 	return s
+}
+
+// units are what a plan divides: elements or, where they are packed, blocks of them.
+func (f *Fingerprint) units() int {
+	if f.Codec == 0 {
+		return f.Count
+	}
+	return (f.Count + codec.Block - 1) / codec.Block
+}
+
+// unitBytes is the size of a unit on the way; the last one may have less.
+func (f *Fingerprint) unitBytes() int {
+	if f.Codec == 0 {
+		return f.Type.Bytes()
+	}
+	return f.Codec.EncodedLen(codec.Block)
 }
 
 // header is the fixed part of a frame.
@@ -80,7 +101,8 @@ func (h *header) encode(dst *[headerBytes]byte) {
 	le.PutUint64(dst[24:], h.seq)
 	le.PutUint64(dst[32:], uint64(h.call.Count))
 	le.PutUint32(dst[40:], h.length)
-	clear(dst[44:60])
+	dst[44] = byte(h.call.Codec)
+	clear(dst[45:60])
 	le.PutUint32(dst[60:], kernel.CRC32C(0, dst[:60]))
 }
 
@@ -98,7 +120,7 @@ func (h *header) decode(src []byte) error {
 	h.kind = frameKind(src[3])
 	h.call = Fingerprint{
 		Collective: Collective(src[4]), Type: Type(src[5]), Op: Op(src[6]), Algorithm: schedule.Algorithm(src[7]),
-		Root: int(le.Uint32(src[8:])), Count: int(le.Uint64(src[32:])),
+		Codec: codec.Format(src[44]), Root: int(le.Uint32(src[8:])), Count: int(le.Uint64(src[32:])),
 	}
 	h.part, h.epoch, h.seq, h.length = le.Uint32(src[12:]), le.Uint64(src[16:]), le.Uint64(src[24:]), le.Uint32(src[40:])
 	if h.kind == 0 || h.kind >= frameKindEnd {

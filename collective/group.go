@@ -57,6 +57,7 @@ type Group struct {
 
 	splitting sync.Mutex // the numbers of splits and the order of their calls agree
 	splits    uint64
+	sent, received atomic.Int64 // bytes of payload
 
 	runner runner // of the call that is being carried out
 }
@@ -129,6 +130,14 @@ func (g *Group) Completed() uint64 {
 
 // Done is closed when the group cannot be used any more; Err says why.
 func (g *Group) Done() <-chan struct{} { return g.whole }
+
+// Traffic is what a rank has sent to others and received from them: bytes of elements, as
+// they travel, without what frames add.
+type Traffic struct{ Sent, Received int64 }
+
+// Traffic is that of all calls and messages so far, of those under way too, and of the
+// calls that the group has made for itself when it began.
+func (g *Group) Traffic() Traffic { return Traffic{g.sent.Load(), g.received.Load()} }
 
 // Err is why the group cannot be used any more, nil while it can.
 func (g *Group) Err() error {

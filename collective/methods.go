@@ -77,6 +77,7 @@ func (g *Group) sendDirect(o *operation, p *peer) error {
 		rest = rest[len(payload):]
 		h.length = uint32(len(payload))
 		var t ticket
+		g.sent.Add(int64(len(payload)))
 		if t, err = p.direct.send(&h, payload, false); err == nil {
 			last = append(last, t)
 		}
@@ -125,6 +126,7 @@ func (g *Group) recvDirect(o *operation, p *peer) error {
 			return with(p.rank, err)
 		}
 		o.bytes.Add(int64(len(dst)))
+		g.received.Add(int64(len(dst)))
 		want.part++
 	}
 	return nil

@@ -113,11 +113,7 @@ func narrow(t Type, dst []byte, src []float32) {
 func divide(t Type, b []byte, n int) {
 	switch t {
 	case Float32:
-		if n&(n-1) == 0 {
-			kernel.Scale(as[float32](b), 1/float32(n)) // the same bits, several times as fast
-			return
-		}
-		divideSlice(as[float32](b), float32(n))
+		divideFloat32(as[float32](b), n)
 	case Float64:
 		divideSlice(as[float64](b), float64(n))
 	case Int32:
@@ -138,6 +134,14 @@ func divide(t Type, b []byte, n int) {
 			b = b[2*k:]
 		}
 	}
+}
+
+func divideFloat32(x []float32, n int) {
+	if n&(n-1) == 0 {
+		kernel.Scale(x, 1/float32(n)) // the same bits, several times as fast
+		return
+	}
+	divideSlice(x, float32(n))
 }
 
 func divideSlice[T float32 | float64 | int32 | int64](x []T, n T) {

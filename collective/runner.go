@@ -12,10 +12,11 @@ type runner struct {
 	op    *operation
 	want  header
 
-	buffer place // what the steps write to
-	input  place // the rank's own input
-	kept   place // the part of it that was copied
-	size   int   // bytes of an element
+	buffer place    // what the steps write to
+	input  place    // the rank's own input
+	kept   place    // the part of it that was copied
+	size   int      // bytes of an element, or of a block that is packed
+	pack   *packing // of a compressed call, else nil
 
 	plans    map[Fingerprint]schedule.Plan
 	sent     []uint32 // frames to each rank in this call
@@ -77,7 +78,7 @@ func room(b *[]byte, n int) []byte {
 // run carries out a plan. buffer and input may be the same memory. When it returns nobody
 // uses either any more.
 func (r *runner) run(o *operation, plan schedule.Plan, buffer, input place) error {
-	r.op, r.buffer, r.input, r.size = o, buffer, input, o.call.Type.Bytes()
+	r.op, r.buffer, r.input, r.size = o, buffer, input, o.call.unitBytes()
 	r.want = header{kind: frameData, epoch: r.group.roster.Epoch, seq: o.seq, call: o.call}
 	r.kept = place{}
 	clear(r.sent)
@@ -103,13 +104,22 @@ func (r *runner) run(o *operation, plan schedule.Plan, buffer, input place) erro
 	return err
 }
 
+// part is the memory of a range in p. The last block that is packed may be shorter than
+// the others.
+func (r *runner) part(p place, x schedule.Range) []byte {
+	if r.pack != nil {
+		return p.bytes[x.Begin*r.size : min(x.End*r.size, len(p.bytes))]
+	}
+	return p.at(x, r.size)
+}
+
 // own is the rank's own input, and whether that is memory which the steps write to.
 func (r *runner) own(x, keep schedule.Range) (b []byte, written bool) {
 	if len(r.kept.bytes) > 0 && keep.Contains(x) {
 		return r.kept.at(x, r.size), false
 	}
 	shared, _ := overlap(r.buffer.bytes, r.input.bytes)
-	return r.input.at(x, r.size), shared
+	return r.part(r.input, x), shared
 }
 
 func (r *runner) step(s *schedule.Step, keep schedule.Range) error {
@@ -122,6 +132,9 @@ func (r *runner) step(s *schedule.Step, keep schedule.Range) error {
 	case schedule.None:
 		return nil
 	case r.group.rank:
+		if r.pack != nil {
+			return r.arrive(s, nil) // it has its own
+		}
 		own, _ := r.own(s.Recv, keep)
 		return r.arrive(s, own)
 	}
@@ -132,9 +145,12 @@ func (r *runner) send(s *schedule.Step, keep schedule.Range) error {
 	var payload []byte
 	written := true
 	if s.Input {
+		if r.pack != nil {
+			r.pack.encode(r.part(r.input, s.Send), s.Send)
+		}
 		payload, written = r.own(s.Send, keep)
 	} else {
-		payload = r.buffer.at(s.Send, r.size)
+		payload = r.part(r.buffer, s.Send)
 	}
 	h := r.want
 	h.part, h.length = r.sent[s.To], uint32(len(payload))
@@ -142,6 +158,7 @@ func (r *runner) send(s *schedule.Step, keep schedule.Range) error {
 	// What comes for the same place would wait until the peer has used this, and the peer
 	// for ours.
 	copied := written && s.From != schedule.None && s.Send.Overlaps(s.Recv)
+	r.group.sent.Add(int64(len(payload)))
 	t, err := r.group.peers[s.To].data.send(&h, payload, copied)
 	if err == nil && t.tally != nil {
 		x := s.Send
@@ -162,20 +179,25 @@ func (r *runner) receive(s *schedule.Step) error {
 		return with(s.From, err)
 	}
 	want := r.want
-	want.part, want.length = r.received[s.From], uint32(s.Recv.Len()*r.size)
+	want.part, want.length = r.received[s.From], uint32(len(r.part(r.buffer, s.Recv)))
 	r.received[s.From]++
 	if h != want {
 		lane.release()
 		return r.group.mismatch(s.From, &want, &h)
 	}
 	r.op.bytes.Add(int64(h.length))
+	r.group.received.Add(int64(h.length))
 	if s.Do == schedule.Copy {
 		err := r.clear(s.Recv)
 		if err != nil {
 			lane.release()
 			return err
 		}
-		return with(s.From, lane.read(r.buffer.at(s.Recv, r.size)))
+		dst := r.part(r.buffer, s.Recv)
+		if err = lane.read(dst); err != nil || r.pack == nil {
+			return with(s.From, err)
+		}
+		return r.unpacked(s.From, r.pack.decode(dst, s.Recv))
 	}
 	payload, err := lane.view(int(h.length))
 	if err == nil {
@@ -189,6 +211,9 @@ func (r *runner) receive(s *schedule.Step) error {
 
 // arrive puts what has arrived into its place.
 func (r *runner) arrive(s *schedule.Step, payload []byte) error {
+	if r.pack != nil {
+		return r.unpacked(s.From, r.pack.fold(s, payload, r.part(r.buffer, s.Recv)))
+	}
 	call := &r.op.call
 	if call.Type.half() && call.Algorithm.Folds() && s.Do != schedule.Copy {
 		return r.foldHalf(s, payload)
@@ -196,7 +221,7 @@ func (r *runner) arrive(s *schedule.Step, payload []byte) error {
 	if err := r.clear(s.Recv); err != nil {
 		return err
 	}
-	dst := r.buffer.at(s.Recv, r.size)
+	dst := r.part(r.buffer, s.Recv)
 	if s.Do == schedule.Combine {
 		combine(call.Type, call.Op, dst, payload)
 	} else {
@@ -229,7 +254,7 @@ func (r *runner) foldHalf(s *schedule.Step, payload []byte) error {
 	}
 	err := r.clear(s.Recv)
 	if err == nil {
-		narrow(call.Type, r.buffer.at(s.Recv, r.size), sums)
+		narrow(call.Type, r.part(r.buffer, s.Recv), sums)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/collective/codec"
 	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/shard"
 )
@@ -45,6 +46,12 @@ type ClientConfig struct {
 	// They go to others when the worker is gone, but not before: with fewer ranges than a
 	// few per worker, have none. Zero: 1. NoPrefetch: none. At most MaxPrefetch.
 	Prefetch int
+	// Feedback, if it is set, adds what rounding has lost of a gradient to the next one of that
+	// layer, for dense layers whose Wire is not Float32: what they lose stays that of one push.
+	// It takes as much memory as those layers, and belongs to this client alone; pushes of one
+	// layer wait for each other. After a push that has failed, nothing is added to the next
+	// one in its place.
+	Feedback *codec.Feedback
 	// Logger gets what an operator should know. Zero: nothing is logged.
 	Logger *slog.Logger
 }

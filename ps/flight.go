@@ -159,7 +159,7 @@ func (k *call) fail(err error) {
 func (g *leg) gather(k *call) {
 	size := 8 * len(k.ids)
 	if !reads(k.header.Kind) {
-		size += int(shard.DType(k.header.Encoding).Size()) * len(k.values)
+		size += encodedLen(len(k.values), shard.DType(k.header.Encoding))
 	}
 	if g.n == maxBatch || g.bytes+size > batchBytes {
 		g.flush()

@@ -121,16 +121,46 @@ func (c *Client) operate(ctx context.Context, kind wire.Kind, layer int, begin i
 		return err
 	}
 	defer op.release()
+	x, err := c.correct(ctx, kind, layer, begin, values)
+	if err != nil {
+		return c.unsent(kind, layer, err)
+	}
+	if x != nil {
+		defer x.held.Release()
+		values = x.values
+	}
 	stop := begin + int64(len(values))
+	c.cuts(layer, begin, stop, func(s shard.Shard, lo, hi int64) bool {
+		op.add(ctx, c.newCall(kind, s, lo-s.Range.Begin, nil, values[lo-begin:hi-begin]))
+		return op.failed == nil
+	})
+	if err = op.finish(ctx); err != nil {
+		if x != nil {
+			clear(x.values) // nobody knows what has arrived
+		}
+		return err
+	}
+	if x != nil {
+		c.cuts(layer, begin, stop, func(_ shard.Shard, lo, hi int64) bool {
+			x.settle(values[lo-begin : hi-begin])
+			return true
+		})
+	}
+	return nil
+}
+
+// cuts calls f for the parts of a range that requests carry, until it returns false.
+func (c *Client) cuts(layer int, begin, stop int64, f func(s shard.Shard, lo, hi int64) bool) {
 	for _, s := range c.shards[layer] {
 		lo, hi := max(begin, s.Range.Begin), min(stop, s.Range.End)
-		for lo < hi && op.failed == nil {
+		for lo < hi {
 			next := min(hi, s.Range.Begin+((lo-s.Range.Begin)/BlockElems+1)*BlockElems)
-			op.add(ctx, c.newCall(kind, s, lo-s.Range.Begin, nil, values[lo-begin:next-begin]))
+			if !f(s, lo, next) {
+				return
+			}
 			lo = next
 		}
 	}
-	return op.finish(ctx)
 }
 
 // begin makes an operation and its context, which ends when it is released.
@@ -195,9 +225,7 @@ func (c *Client) newCall(kind wire.Kind, s shard.Shard, offset int64, ids []int6
 	if writes(kind) {
 		k.seqs = c.sequences[s.ID]
 	}
-	if kind != wire.Assign { // first values are exact
-		k.header.Encoding = uint8(c.job.Model.Layers[s.Range.Layer].Wire)
-	}
+	k.header.Encoding = uint8(travelType(&c.job.Model.Layers[s.Range.Layer], kind))
 	return k
 }
 

@@ -142,21 +142,21 @@ func (ses *session) scratch() *buffer {
 	return ses.room
 }
 
-// values returns the values of a push or assign as float32.
-func (ses *session) values(h *wire.Header, payload []byte) []float32 {
+// values returns the values of a push or assign as float32. It reports false when they are
+// not what a client encodes.
+func (ses *session) values(h *wire.Header, payload []byte) ([]float32, bool) {
 	t := shard.DType(h.Encoding)
 	if t == shard.Float32 {
-		return ses.floats(payload)
+		return ses.floats(payload), true
 	}
 	x := ses.scratch().floats(h.Count)
-	decode(x, payload, t)
-	return x
+	return x, decode(x, payload, t)
 }
 
 // request answers a push, an assign or a pull.
 func (ses *session) request(h *wire.Header, payload []byte) error {
 	t := shard.DType(h.Encoding)
-	if h.Count > BlockElems || !encodable(t) {
+	if h.Count > BlockElems || !encodable(t, reads(h.Kind)) {
 		return ses.reply(h, outcome{code: codeLength})
 	}
 	ids, payload, ok := ses.split(h, payload)
@@ -166,7 +166,11 @@ func (ses *session) request(h *wire.Header, payload []byte) error {
 	case reads(h.Kind):
 		return ses.pull(h, ids)
 	}
-	return ses.answer(h, ses.server.perform(ses.server.ctx, h, ids, ses.values(h, payload)))
+	values, ok := ses.values(h, payload)
+	if !ok {
+		return ses.reply(h, outcome{code: codeLength})
+	}
+	return ses.answer(h, ses.server.perform(ses.server.ctx, h, ids, values))
 }
 
 // split returns the ids in front of a payload, and the rest. It reports false when that is
@@ -174,7 +178,7 @@ func (ses *session) request(h *wire.Header, payload []byte) error {
 func (ses *session) split(h *wire.Header, payload []byte) (ids []int64, rest []byte, ok bool) {
 	values := 0
 	if writes(h.Kind) {
-		values = int(shard.DType(h.Encoding).Size()) * int(h.Count)
+		values = encodedLen(int(h.Count), shard.DType(h.Encoding))
 	}
 	n := len(payload) - values
 	switch {

@@ -47,6 +47,7 @@ const (
 	Float64
 	Float16
 	BFloat16
+	Float8E4M3
 )
 
 // Size is the size of one element in bytes, 0 for an unknown type.
@@ -58,6 +59,8 @@ func (d DType) Size() int64 {
 		return 8
 	case Float16, BFloat16:
 		return 2
+	case Float8E4M3:
+		return 1
 	}
 	return 0
 }
@@ -73,6 +76,8 @@ func (d DType) String() string {
 		return "float16"
 	case BFloat16:
 		return "bfloat16"
+	case Float8E4M3:
+		return "float8_e4m3"
 	}
 	return fmt.Sprintf("dtype(%d)", uint8(d))
 }
@@ -155,6 +160,9 @@ func (in Initializer) XavierLimit(rows, rowElems int64) float32 {
 // are rounded to the nearest one of that type (ties to even, over the largest to
 // infinity) when they leave, wherever the server is; state is kept and gradients are
 // added in DType. The zero value is Float32; Assign travels as float32 always.
+//
+// With Float8E4M3 gradients take a quarter of the bytes: one for each element, and a scale for
+// each 128 (package collective/codec says what that does); parameters travel as BFloat16.
 type Layer struct {
 	Name   string
 	Shape  []int
@@ -260,8 +268,8 @@ func (l Layer) faults(index int) []error {
 	if l.DType != Float32 {
 		fault("dtype %v is not served, only %v", l.DType, Float32)
 	}
-	if l.Wire != Float32 && l.Wire != Float16 && l.Wire != BFloat16 {
-		fault("wire type %v, have %v, %v and %v", l.Wire, Float32, Float16, BFloat16)
+	if l.Wire != Float32 && l.Wire != Float16 && l.Wire != BFloat16 && l.Wire != Float8E4M3 {
+		fault("wire type %v, have %v, %v, %v and %v", l.Wire, Float32, Float16, BFloat16, Float8E4M3)
 	}
 	l.shapeFaults(fault)
 	if l.Sparse {

@@ -8,7 +8,7 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// The type on the wire is one of three; it changes neither the size of the state nor
+// The type on the wire is one of four; it changes neither the size of the state nor
 // where it lies.
 func TestWireType(t *testing.T) {
 	for _, tc := range []struct {
@@ -18,8 +18,9 @@ func TestWireType(t *testing.T) {
 		{shard.Float32, ""},
 		{shard.Float16, ""},
 		{shard.BFloat16, ""},
-		{shard.Float64, `shard: invalid model: layer 0 "x": wire type float64, have float32, float16 and bfloat16`},
-		{77, `shard: invalid model: layer 0 "x": wire type dtype(77), have float32, float16 and bfloat16`},
+		{shard.Float8E4M3, ""},
+		{shard.Float64, `shard: invalid model: layer 0 "x": wire type float64, have float32, float16, bfloat16 and float8_e4m3`},
+		{77, `shard: invalid model: layer 0 "x": wire type dtype(77), have float32, float16, bfloat16 and float8_e4m3`},
 	} {
 		m := shard.Model{Layers: []shard.Layer{{Name: "x", Shape: []int{1000, 333}, Wire: tc.wire}}}
 		err := m.Validate()

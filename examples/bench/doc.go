@@ -28,7 +28,7 @@
 //	pushpull.workers.N   N workers together that push and then pull 1 MiB
 //	optimizer.*          steps over 64 MiB, bytes read and written per second
 //	optimizer.adam.cache Adam in cache, against the pure-Go version of it
-//	codec.*              conversion of float32 to and from 16 bits
+//	codec.*              conversion of float32 to and from 16 and 8 bits
 //	allocs.*             allocations of client and server, resident memory of a server
 //	allreduce.T          all-reduce of four ranks, processes but for local: bytes of the
 //	                     buffer per second, against the raw streams of all ranks to their

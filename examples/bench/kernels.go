@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/elasticps/elasticps/collective/codec"
 	"github.com/elasticps/elasticps/internal/kernel"
 )
 
@@ -124,23 +125,30 @@ func adamInCache() probe {
 	return perSecond(cachedBytes, 8, optimizerKernel{step: adamStep()}.stepOver(fourArrays(cachedBytes)))
 }
 
-// codec is a conversion of float32 to 16 bits and back.
-type codec struct {
-	name   string
-	encode func(dst []uint16, src []float32)
-	decode func(dst []float32, src []uint16)
+// conversion is one of float32 to fewer bits and back.
+type conversion struct {
+	name           string
+	encode, decode func(narrow []byte, wide []float32)
 }
 
-func codecs() []codec {
-	return []codec{
-		{"fp16", kernel.EncodeFP16, kernel.DecodeFP16},
-		{"bf16", kernel.EncodeBF16, kernel.DecodeBF16},
+func conversions() []conversion {
+	all := []conversion{
+		{"fp16", kernel.EncodeFP16Bytes, func(narrow []byte, wide []float32) { kernel.DecodeFP16Bytes(wide, narrow) }},
+		{"bf16", kernel.EncodeBF16Bytes, func(narrow []byte, wide []float32) { kernel.DecodeBF16Bytes(wide, narrow) }},
 	}
+	for _, f := range []codec.Format{codec.E4M3, codec.E5M2, codec.MXE4M3} {
+		all = append(all, conversion{
+			f.String(),
+			func(narrow []byte, wide []float32) { _ = f.Encode(narrow[:f.EncodedLen(len(wide))], wide) }, // lengths are right
+			func(narrow []byte, wide []float32) { _ = f.Decode(wide, narrow[:f.EncodedLen(len(wide))]) },
+		})
+	}
+	return all
 }
 
 func codecNames() []string {
 	var names []string
-	for _, c := range codecs() {
+	for _, c := range conversions() {
 		names = append(names, "codec."+c.name+".encode", "codec."+c.name+".decode")
 	}
 	return names
@@ -150,16 +158,14 @@ func codecNames() []string {
 // the float32.
 func (b *bench) measureCodecs(ctx context.Context) error {
 	b.retire()
-	wide, other, narrow := gradient(codecBytes), gradient(codecBytes), make([]uint16, codecBytes/4)
-	for _, c := range codecs() {
+	wide, other, narrow := gradient(codecBytes), gradient(codecBytes), make([]byte, codecBytes/2)
+	for _, c := range conversions() {
+		c.encode(narrow, wide)
 		for _, direction := range []struct {
 			name string
-			run  func()
-		}{
-			{"encode", func() { c.encode(narrow, wide) }},
-			{"decode", func() { c.decode(wide, narrow) }},
-		} {
-			p, err := b.alternate(ctx, plainCopy(other, wide), perSecond(codecBytes, 1, direction.run))
+			run  func(narrow []byte, wide []float32)
+		}{{"encode", c.encode}, {"decode", c.decode}} {
+			p, err := b.alternate(ctx, plainCopy(other, wide), perSecond(codecBytes, 1, func() { direction.run(narrow, wide) }))
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,6 @@
 // Package kernel holds the float32 loops that parameter servers and workers
 // spend their time in: vector sums, fused optimizer steps, initial values, conversions
-// to and from 16 bits, and the checksum of what is sent.
+// to and from 16 and 8 bits, and the checksum of what is sent.
 //
 // # Terms
 //
@@ -20,6 +20,13 @@
 // binary16 or bfloat16, rounding to nearest even; the functions whose names end in Bytes
 // read and write the wire, which is little endian. Decoding loses nothing, so that every
 // code but those of signalling NaN comes back when it is encoded again.
+//
+// # Formats of 8 bits
+//
+// [EncodeE4M3], [EncodeE5M2] and their opposites are the formats of the Open Compute
+// Project, rounded to nearest even, with a scale in the same pass. A [Saturation] says what
+// becomes of numbers that are too large. On amd64 they have AVX2 versions, which decode by
+// way of float16; elsewhere the twins run.
 //
 // # Checksums
 //
@@ -82,7 +89,7 @@
 // ICLR 2018, algorithm 2. FTRL-proximal: McMahan and others, "Ad click prediction: a view from
 // the trenches", KDD 2013, algorithm 1. Counter-based random values: Steele, Lea and Flood, "Fast splittable
 // pseudorandom number generators", OOPSLA 2014 (SplitMix64). binary16: IEEE 754-2019,
-// section 3.6. CRC-32C: RFC 3720, section 12.1; folding: Gopal, Ozturk, Guilford and
+// section 3.6. E4M3, E5M2: OCP 8-bit Floating Point Specification, revision 1.0. CRC-32C: RFC 3720, section 12.1; folding: Gopal, Ozturk, Guilford and
 // others, "Fast CRC computation for generic polynomials using PCLMULQDQ instruction",
 // Intel, 2009.
 package kernel

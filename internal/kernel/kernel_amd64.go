@@ -106,6 +106,30 @@ func encodeBF16Wide(dst []uint16, src []float32)
 //go:noescape
 func decodeBF16Wide(dst []float32, src []uint16)
 
+// encodeE4M3Wide is encodeE4M3Generic.
+// All slices have the length of the first, a multiple of 32.
+//
+//go:noescape
+func encodeE4M3Wide(dst []byte, src []float32, scale float32, clip uint32, infinite uint32)
+
+// encodeE5M2Wide is encodeE5M2Generic.
+// All slices have the length of the first, a multiple of 32.
+//
+//go:noescape
+func encodeE5M2Wide(dst []byte, src []float32, scale float32, clip uint32, infinite uint32)
+
+// decodeE4M3Wide is decodeE4M3Generic.
+// All slices have the length of the first, a multiple of 16.
+//
+//go:noescape
+func decodeE4M3Wide(dst []float32, src []byte, scale float32)
+
+// decodeE5M2Wide is decodeE5M2Generic.
+// All slices have the length of the first, a multiple of 16.
+//
+//go:noescape
+func decodeE5M2Wide(dst []float32, src []byte, scale float32)
+
 // prefetchWide asks for the cache lines of so many bytes, at least one.
 //
 //go:noescape

@@ -1592,6 +1592,396 @@ decodeBF16Done:
 	VZEROUPPER
 	RET
 
+DATA order<>+0(SB)/4, $0x00000000
+DATA order<>+4(SB)/4, $0x00000004
+DATA order<>+8(SB)/4, $0x00000001
+DATA order<>+12(SB)/4, $0x00000005
+DATA order<>+16(SB)/4, $0x00000002
+DATA order<>+20(SB)/4, $0x00000006
+DATA order<>+24(SB)/4, $0x00000003
+DATA order<>+28(SB)/4, $0x00000007
+GLOBL order<>(SB), RODATA|NOPTR, $32
+
+DATA signs<>+0(SB)/4, $0x80808080
+DATA signs<>+4(SB)/4, $0x80808080
+DATA signs<>+8(SB)/4, $0x80808080
+DATA signs<>+12(SB)/4, $0x80808080
+DATA signs<>+16(SB)/4, $0x80808080
+DATA signs<>+20(SB)/4, $0x80808080
+DATA signs<>+24(SB)/4, $0x80808080
+DATA signs<>+28(SB)/4, $0x80808080
+GLOBL signs<>(SB), RODATA|NOPTR, $32
+
+DATA oneE4M3<>+0(SB)/4, $0x00000001
+DATA oneE4M3<>+4(SB)/4, $0x00000001
+DATA oneE4M3<>+8(SB)/4, $0x00000001
+DATA oneE4M3<>+12(SB)/4, $0x00000001
+DATA oneE4M3<>+16(SB)/4, $0x00000001
+DATA oneE4M3<>+20(SB)/4, $0x00000001
+DATA oneE4M3<>+24(SB)/4, $0x00000001
+DATA oneE4M3<>+28(SB)/4, $0x00000001
+GLOBL oneE4M3<>(SB), RODATA|NOPTR, $32
+
+DATA infinityE4M3<>+0(SB)/4, $0x0000007f
+DATA infinityE4M3<>+4(SB)/4, $0x0000007f
+DATA infinityE4M3<>+8(SB)/4, $0x0000007f
+DATA infinityE4M3<>+12(SB)/4, $0x0000007f
+DATA infinityE4M3<>+16(SB)/4, $0x0000007f
+DATA infinityE4M3<>+20(SB)/4, $0x0000007f
+DATA infinityE4M3<>+24(SB)/4, $0x0000007f
+DATA infinityE4M3<>+28(SB)/4, $0x0000007f
+GLOBL infinityE4M3<>(SB), RODATA|NOPTR, $32
+
+DATA nanE4M3<>+0(SB)/4, $0x0000007f
+DATA nanE4M3<>+4(SB)/4, $0x0000007f
+DATA nanE4M3<>+8(SB)/4, $0x0000007f
+DATA nanE4M3<>+12(SB)/4, $0x0000007f
+DATA nanE4M3<>+16(SB)/4, $0x0000007f
+DATA nanE4M3<>+20(SB)/4, $0x0000007f
+DATA nanE4M3<>+24(SB)/4, $0x0000007f
+DATA nanE4M3<>+28(SB)/4, $0x0000007f
+GLOBL nanE4M3<>(SB), RODATA|NOPTR, $32
+
+// func encodeE4M3Wide(dst []byte, src []float32, scale float32, clip uint32, infinite uint32)
+// Requires: AVX, AVX2
+TEXT ·encodeE4M3Wide(SB), NOSPLIT, $0-60
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         src_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	VBROADCASTSS scale+48(FP), Y0
+	VBROADCASTSS clip+52(FP), Y1
+	VBROADCASTSS infinite+56(FP), Y2
+	MOVL         $0xc407ffff, BX
+	VMOVD        BX, X3
+	VPBROADCASTD X3, Y3
+	MOVL         $0x7fffffff, BX
+	VMOVD        BX, X4
+	VPBROADCASTD X4, Y4
+	MOVL         $0x3c800000, BX
+	VMOVD        BX, X5
+	VPBROADCASTD X5, Y5
+	MOVL         $0x46800000, BX
+	VMOVD        BX, X6
+	VPBROADCASTD X6, Y6
+	CMPQ         DX, $0x00000020
+	JLT          encodeE4M3Narrow
+
+encodeE4M3Wide:
+	VMULPS    (CX), Y0, Y7
+	VPAND     Y4, Y7, Y7
+	VPCMPGTD  Y2, Y7, Y8
+	VPAND     infinityE4M3<>+0(SB), Y8, Y8
+	VPMINUD   Y1, Y7, Y7
+	VPSRLD    $0x14, Y7, Y9
+	VPAND     oneE4M3<>+0(SB), Y9, Y9
+	VPADDD    Y3, Y9, Y9
+	VPADDD    Y7, Y9, Y9
+	VPSRLD    $0x14, Y9, Y9
+	VADDPS    Y6, Y7, Y10
+	VPSUBD    Y6, Y10, Y10
+	VPCMPGTD  Y7, Y5, Y7
+	VPBLENDVB Y7, Y10, Y9, Y9
+	VPMAXUD   Y8, Y9, Y9
+	VMULPS    32(CX), Y0, Y7
+	VPAND     Y4, Y7, Y7
+	VPCMPGTD  Y2, Y7, Y8
+	VPAND     infinityE4M3<>+0(SB), Y8, Y8
+	VPMINUD   Y1, Y7, Y7
+	VPSRLD    $0x14, Y7, Y10
+	VPAND     oneE4M3<>+0(SB), Y10, Y10
+	VPADDD    Y3, Y10, Y10
+	VPADDD    Y7, Y10, Y10
+	VPSRLD    $0x14, Y10, Y10
+	VADDPS    Y6, Y7, Y11
+	VPSUBD    Y6, Y11, Y11
+	VPCMPGTD  Y7, Y5, Y7
+	VPBLENDVB Y7, Y11, Y10, Y10
+	VPMAXUD   Y8, Y10, Y10
+	VMULPS    64(CX), Y0, Y7
+	VPAND     Y4, Y7, Y7
+	VPCMPGTD  Y2, Y7, Y8
+	VPAND     infinityE4M3<>+0(SB), Y8, Y8
+	VPMINUD   Y1, Y7, Y7
+	VPSRLD    $0x14, Y7, Y11
+	VPAND     oneE4M3<>+0(SB), Y11, Y11
+	VPADDD    Y3, Y11, Y11
+	VPADDD    Y7, Y11, Y11
+	VPSRLD    $0x14, Y11, Y11
+	VADDPS    Y6, Y7, Y12
+	VPSUBD    Y6, Y12, Y12
+	VPCMPGTD  Y7, Y5, Y7
+	VPBLENDVB Y7, Y12, Y11, Y11
+	VPMAXUD   Y8, Y11, Y11
+	VMULPS    96(CX), Y0, Y7
+	VPAND     Y4, Y7, Y7
+	VPCMPGTD  Y2, Y7, Y8
+	VPAND     infinityE4M3<>+0(SB), Y8, Y8
+	VPMINUD   Y1, Y7, Y7
+	VPSRLD    $0x14, Y7, Y12
+	VPAND     oneE4M3<>+0(SB), Y12, Y12
+	VPADDD    Y3, Y12, Y12
+	VPADDD    Y7, Y12, Y12
+	VPSRLD    $0x14, Y12, Y12
+	VADDPS    Y6, Y7, Y13
+	VPSUBD    Y6, Y13, Y13
+	VPCMPGTD  Y7, Y5, Y7
+	VPBLENDVB Y7, Y13, Y12, Y12
+	VPMAXUD   Y8, Y12, Y12
+	VPACKUSDW Y10, Y9, Y9
+	VPACKUSDW Y12, Y11, Y11
+	VPACKUSWB Y11, Y9, Y9
+	VMOVUPS   (CX), Y7
+	VMOVUPS   64(CX), Y8
+	VPACKSSDW 32(CX), Y7, Y7
+	VPACKSSDW 96(CX), Y8, Y8
+	VPACKSSWB Y8, Y7, Y7
+	VPAND     signs<>+0(SB), Y7, Y7
+	VPOR      Y9, Y7, Y7
+	VMOVDQU   order<>+0(SB), Y8
+	VPERMD    Y7, Y8, Y7
+	VMOVDQU   Y7, (AX)
+	ADDQ      $0x00000020, AX
+	ADDQ      $0x00000080, CX
+	SUBQ      $0x00000020, DX
+	CMPQ      DX, $0x00000020
+	JGE       encodeE4M3Wide
+
+encodeE4M3Narrow:
+	VZEROUPPER
+	RET
+
+DATA oneE5M2<>+0(SB)/4, $0x00000001
+DATA oneE5M2<>+4(SB)/4, $0x00000001
+DATA oneE5M2<>+8(SB)/4, $0x00000001
+DATA oneE5M2<>+12(SB)/4, $0x00000001
+DATA oneE5M2<>+16(SB)/4, $0x00000001
+DATA oneE5M2<>+20(SB)/4, $0x00000001
+DATA oneE5M2<>+24(SB)/4, $0x00000001
+DATA oneE5M2<>+28(SB)/4, $0x00000001
+GLOBL oneE5M2<>(SB), RODATA|NOPTR, $32
+
+DATA infinityE5M2<>+0(SB)/4, $0x0000007c
+DATA infinityE5M2<>+4(SB)/4, $0x0000007c
+DATA infinityE5M2<>+8(SB)/4, $0x0000007c
+DATA infinityE5M2<>+12(SB)/4, $0x0000007c
+DATA infinityE5M2<>+16(SB)/4, $0x0000007c
+DATA infinityE5M2<>+20(SB)/4, $0x0000007c
+DATA infinityE5M2<>+24(SB)/4, $0x0000007c
+DATA infinityE5M2<>+28(SB)/4, $0x0000007c
+GLOBL infinityE5M2<>(SB), RODATA|NOPTR, $32
+
+DATA nanE5M2<>+0(SB)/4, $0x0000007e
+DATA nanE5M2<>+4(SB)/4, $0x0000007e
+DATA nanE5M2<>+8(SB)/4, $0x0000007e
+DATA nanE5M2<>+12(SB)/4, $0x0000007e
+DATA nanE5M2<>+16(SB)/4, $0x0000007e
+DATA nanE5M2<>+20(SB)/4, $0x0000007e
+DATA nanE5M2<>+24(SB)/4, $0x0000007e
+DATA nanE5M2<>+28(SB)/4, $0x0000007e
+GLOBL nanE5M2<>(SB), RODATA|NOPTR, $32
+
+// func encodeE5M2Wide(dst []byte, src []float32, scale float32, clip uint32, infinite uint32)
+// Requires: AVX, AVX2
+TEXT ·encodeE5M2Wide(SB), NOSPLIT, $0-60
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         src_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	VBROADCASTSS scale+48(FP), Y0
+	VBROADCASTSS clip+52(FP), Y1
+	VBROADCASTSS infinite+56(FP), Y2
+	MOVL         $0xc80fffff, BX
+	VMOVD        BX, X3
+	VPBROADCASTD X3, Y3
+	MOVL         $0x7fffffff, BX
+	VMOVD        BX, X4
+	VPBROADCASTD X4, Y4
+	MOVL         $0x38800000, BX
+	VMOVD        BX, X5
+	VPBROADCASTD X5, Y5
+	MOVL         $0x43000000, BX
+	VMOVD        BX, X6
+	VPBROADCASTD X6, Y6
+	CMPQ         DX, $0x00000020
+	JLT          encodeE5M2Narrow
+
+encodeE5M2Wide:
+	VMULPS    (CX), Y0, Y7
+	VPAND     Y4, Y7, Y7
+	VPCMPGTD  Y2, Y7, Y8
+	VPAND     infinityE5M2<>+0(SB), Y8, Y8
+	VCMPPS    $0x03, Y7, Y7, Y9
+	VPAND     nanE5M2<>+0(SB), Y9, Y9
+	VPMAXUD   Y9, Y8, Y8
+	VPMINUD   Y1, Y7, Y7
+	VPSRLD    $0x15, Y7, Y9
+	VPAND     oneE5M2<>+0(SB), Y9, Y9
+	VPADDD    Y3, Y9, Y9
+	VPADDD    Y7, Y9, Y9
+	VPSRLD    $0x15, Y9, Y9
+	VADDPS    Y6, Y7, Y10
+	VPSUBD    Y6, Y10, Y10
+	VPCMPGTD  Y7, Y5, Y7
+	VPBLENDVB Y7, Y10, Y9, Y9
+	VPMAXUD   Y8, Y9, Y9
+	VMULPS    32(CX), Y0, Y7
+	VPAND     Y4, Y7, Y7
+	VPCMPGTD  Y2, Y7, Y8
+	VPAND     infinityE5M2<>+0(SB), Y8, Y8
+	VCMPPS    $0x03, Y7, Y7, Y10
+	VPAND     nanE5M2<>+0(SB), Y10, Y10
+	VPMAXUD   Y10, Y8, Y8
+	VPMINUD   Y1, Y7, Y7
+	VPSRLD    $0x15, Y7, Y10
+	VPAND     oneE5M2<>+0(SB), Y10, Y10
+	VPADDD    Y3, Y10, Y10
+	VPADDD    Y7, Y10, Y10
+	VPSRLD    $0x15, Y10, Y10
+	VADDPS    Y6, Y7, Y11
+	VPSUBD    Y6, Y11, Y11
+	VPCMPGTD  Y7, Y5, Y7
+	VPBLENDVB Y7, Y11, Y10, Y10
+	VPMAXUD   Y8, Y10, Y10
+	VMULPS    64(CX), Y0, Y7
+	VPAND     Y4, Y7, Y7
+	VPCMPGTD  Y2, Y7, Y8
+	VPAND     infinityE5M2<>+0(SB), Y8, Y8
+	VCMPPS    $0x03, Y7, Y7, Y11
+	VPAND     nanE5M2<>+0(SB), Y11, Y11
+	VPMAXUD   Y11, Y8, Y8
+	VPMINUD   Y1, Y7, Y7
+	VPSRLD    $0x15, Y7, Y11
+	VPAND     oneE5M2<>+0(SB), Y11, Y11
+	VPADDD    Y3, Y11, Y11
+	VPADDD    Y7, Y11, Y11
+	VPSRLD    $0x15, Y11, Y11
+	VADDPS    Y6, Y7, Y12
+	VPSUBD    Y6, Y12, Y12
+	VPCMPGTD  Y7, Y5, Y7
+	VPBLENDVB Y7, Y12, Y11, Y11
+	VPMAXUD   Y8, Y11, Y11
+	VMULPS    96(CX), Y0, Y7
+	VPAND     Y4, Y7, Y7
+	VPCMPGTD  Y2, Y7, Y8
+	VPAND     infinityE5M2<>+0(SB), Y8, Y8
+	VCMPPS    $0x03, Y7, Y7, Y12
+	VPAND     nanE5M2<>+0(SB), Y12, Y12
+	VPMAXUD   Y12, Y8, Y8
+	VPMINUD   Y1, Y7, Y7
+	VPSRLD    $0x15, Y7, Y12
+	VPAND     oneE5M2<>+0(SB), Y12, Y12
+	VPADDD    Y3, Y12, Y12
+	VPADDD    Y7, Y12, Y12
+	VPSRLD    $0x15, Y12, Y12
+	VADDPS    Y6, Y7, Y13
+	VPSUBD    Y6, Y13, Y13
+	VPCMPGTD  Y7, Y5, Y7
+	VPBLENDVB Y7, Y13, Y12, Y12
+	VPMAXUD   Y8, Y12, Y12
+	VPACKUSDW Y10, Y9, Y9
+	VPACKUSDW Y12, Y11, Y11
+	VPACKUSWB Y11, Y9, Y9
+	VMOVUPS   (CX), Y7
+	VMOVUPS   64(CX), Y8
+	VPACKSSDW 32(CX), Y7, Y7
+	VPACKSSDW 96(CX), Y8, Y8
+	VPACKSSWB Y8, Y7, Y7
+	VPAND     signs<>+0(SB), Y7, Y7
+	VPOR      Y9, Y7, Y7
+	VMOVDQU   order<>+0(SB), Y8
+	VPERMD    Y7, Y8, Y7
+	VMOVDQU   Y7, (AX)
+	ADDQ      $0x00000020, AX
+	ADDQ      $0x00000080, CX
+	SUBQ      $0x00000020, DX
+	CMPQ      DX, $0x00000020
+	JGE       encodeE5M2Wide
+
+encodeE5M2Narrow:
+	VZEROUPPER
+	RET
+
+// func decodeE4M3Wide(dst []float32, src []byte, scale float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·decodeE4M3Wide(SB), NOSPLIT, $0-52
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         src_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	VBROADCASTSS scale+48(FP), Y0
+	MOVL         $0x3f803f80, BX
+	VMOVD        BX, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0x3f803f80, BX
+	VMOVD        BX, X2
+	VPBROADCASTD X2, Y2
+	MOVL         $0x80008000, BX
+	VMOVD        BX, X3
+	VPBROADCASTD X3, Y3
+	MOVL         $0x43800000, BX
+	VMOVD        BX, X4
+	VPBROADCASTD X4, Y4
+	CMPQ         DX, $0x00000010
+	JLT          decodeE4M3Narrow
+
+decodeE4M3Wide:
+	VPMOVZXBW    (CX), Y5
+	VPSLLW       $0x07, Y5, Y6
+	VPAND        Y1, Y6, Y7
+	VPCMPEQW     Y2, Y7, Y6
+	VPSLLW       $0x0a, Y6, Y6
+	VPSRLW       $0x01, Y6, Y6
+	VPSLLW       $0x08, Y5, Y5
+	VPAND        Y3, Y5, Y5
+	VPOR         Y7, Y5, Y5
+	VPOR         Y6, Y5, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VCVTPH2PS    X5, Y5
+	VCVTPH2PS    X6, Y6
+	VMULPS       Y4, Y5, Y5
+	VMULPS       Y0, Y5, Y5
+	VMOVUPS      Y5, (AX)
+	VMULPS       Y4, Y6, Y5
+	VMULPS       Y0, Y5, Y5
+	VMOVUPS      Y5, 32(AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000010, CX
+	SUBQ         $0x00000010, DX
+	CMPQ         DX, $0x00000010
+	JGE          decodeE4M3Wide
+
+decodeE4M3Narrow:
+	VZEROUPPER
+	RET
+
+// func decodeE5M2Wide(dst []float32, src []byte, scale float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·decodeE5M2Wide(SB), NOSPLIT, $0-52
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         src_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	VBROADCASTSS scale+48(FP), Y0
+	CMPQ         DX, $0x00000010
+	JLT          decodeE5M2Narrow
+
+decodeE5M2Wide:
+	VPMOVZXBW    (CX), Y1
+	VPSLLW       $0x08, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VCVTPH2PS    X1, Y1
+	VCVTPH2PS    X2, Y2
+	VMULPS       Y0, Y1, Y1
+	VMOVUPS      Y1, (AX)
+	VMULPS       Y0, Y2, Y1
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000010, CX
+	SUBQ         $0x00000010, DX
+	CMPQ         DX, $0x00000010
+	JGE          decodeE5M2Wide
+
+decodeE5M2Narrow:
+	VZEROUPPER
+	RET
+
 // func prefetchWide(address uintptr, bytes int)
 // Requires: MMX+
 TEXT ·prefetchWide(SB), NOSPLIT, $0-16

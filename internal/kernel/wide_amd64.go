@@ -29,6 +29,12 @@ func wideHalf(n int) int {
 	return wide(n)
 }
 
+// wideGroup is wide for the conversions to 8 bits.
+func wideGroup(n int) int { return wide(n) &^ (4*lanes - 1) }
+
+// widePair is wideHalf for the conversions from 8 bits, which go by float16.
+func widePair(n int) int { return wideHalf(n) &^ (2*lanes - 1) }
+
 // minFold is the number of bytes from which on folding is faster than the twin; the
 // assembly needs 64.
 const minFold = 192

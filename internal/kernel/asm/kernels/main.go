@@ -51,6 +51,7 @@ func main() {
 	adamSteps()
 	ftrl()
 	halves()
+	bytes()
 	prefetch()
 	encodeBF16(avx512) // the only one that gains a tenth or more, see internal/kernel
 	Generate()
