@@ -55,8 +55,8 @@ type Group struct {
 	replaced  bool   // another group has taken over the origin
 	closing   sync.Once
 
-	splitting sync.Mutex // the numbers of splits and the order of their calls agree
-	splits    uint64
+	splitting      sync.Mutex // the numbers of splits and the order of their calls agree
+	splits         uint64
 	sent, received atomic.Int64 // bytes of payload
 
 	runner runner // of the call that is being carried out
