@@ -309,10 +309,18 @@ func (o *Outlet) put(ctx context.Context, micro int, values []float32) error {
 			defer func() { <-o.turn }()
 		}
 	}
+	if err := errors.Join(ctx.Err(), o.Err()); err != nil { // both had come when there was room
+		<-o.room
+		return err
+	}
 	t := token{Seq: o.seq, Micro: micro, Elems: len(values)}
 	o.seq++
 	o.calls.Go(func() { o.announce(t) })
-	return o.cfg.Group.Send(ctx, collective.Of(values), o.cfg.Rank)
+	err := o.cfg.Group.Send(ctx, collective.Of(values), o.cfg.Rank)
+	if err != nil {
+		o.cfg.Group.Abort() // the other end waits for what was announced
+	}
+	return err
 }
 
 // announce brings a token to the inlet and makes room when it is answered. Where it is not,
@@ -337,6 +345,8 @@ func (o *Outlet) Err() error { return context.Cause(o.life) }
 // Close ends this end of the queue; what is in it can be taken all the same. Twice is fine.
 func (o *Outlet) Close() error {
 	o.stop(ErrClosed)
+	o.turn <- struct{}{} // a Put that is under way ends with its tensor
+	defer func() { <-o.turn }()
 	o.calls.Wait()
 	return nil
 }

@@ -145,6 +145,27 @@ func TestFullQueueMakesTheSenderWait(t *testing.T) {
 	})
 }
 
+// A context that has ended sends nothing, though there is room.
+func TestPutWithAnEndedContext(t *testing.T) {
+	everywhere(t, func(t *testing.T, apart bool) {
+		out, in, groups := queue(t, apart, 2)
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		for micro := range 50 {
+			require.ErrorIs(t, out.Put(ended, micro, make([]float32, 4)), context.Canceled)
+		}
+		require.NoError(t, groups[0].Err())
+		require.NoError(t, out.Put(background(t), 50, make([]float32, 4)))
+		got, err := in.Take(background(t))
+		require.NoError(t, err)
+		require.Equal(t, 50, got.Micro)
+		got.Release()
+		require.NoError(t, out.Close())
+		require.NoError(t, out.Close())
+		require.ErrorIs(t, out.Put(background(t), 51, make([]float32, 4)), pipeline.ErrClosed)
+	})
+}
+
 // A receiver that is gone ends the group, with the reason at the sender.
 func TestReceiverIsGone(t *testing.T) {
 	everywhere(t, func(t *testing.T, apart bool) {

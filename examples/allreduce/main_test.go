@@ -53,8 +53,14 @@ func TestSmoke(t *testing.T) {
 		require.Equal(t, want.format, one.Format)
 		require.True(t, one.Equal)
 		require.Greater(t, one.Accuracy, 0.6)
-		// Each of three workers sends two thirds of the gradient to be summed and of the sums.
-		require.InEpsilon(t, want.share*4*203530*4/3, float64(one.BytesPerStep), 0.01, want.format)
+		// Each of three workers sends two thirds of the gradient to be summed and of the sums, at
+		// least: as they are, by whatever algorithm the group has chosen.
+		least := want.share * 4 * 203530 * 4 / 3
+		if i == 0 {
+			require.Greater(t, float64(one.BytesPerStep), 0.99*least)
+			continue
+		}
+		require.InEpsilon(t, least, float64(one.BytesPerStep), 0.01, want.format)
 	}
 }
 
