@@ -66,8 +66,8 @@ type Config struct {
 	TCPOnly bool
 	// Node is the failure domain with fast links inside. Default: the host.
 	Node string
-	// Streams is the number of connections that share the data between two ranks. Default
-	// 1 on one host, 4 between hosts.
+	// Streams is the number of connections that share the data of calls between two ranks, and
+	// of as many others that share that of messages. Default 1 on one host, 4 between hosts.
 	Streams int
 
 	// Timeout bounds calls, Join, Shrink and Grow where their context has no deadline.

@@ -46,7 +46,8 @@
 //
 // # Limits
 //
-// MaxStages stages, MaxMicros micro-batches, tensors of float32 of one length for each queue.
+// MaxStages stages, MaxMicros micro-batches, tensors of float32 of one length for each queue,
+// whose Depth buffers are allocated when it is opened.
 //
 // # References
 //
