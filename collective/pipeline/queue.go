@@ -330,8 +330,8 @@ func (o *Outlet) announce(t token) {
 	defer cancel()
 	if _, err := o.cfg.Node.Call(ctx, o.cfg.To, t); err != nil {
 		if o.life.Err() == nil {
-			o.stop(err)
-			o.cfg.Group.Abort()
+			o.cfg.Group.Abort() // unless it has ended before, which may be why
+			o.stop(errors.Join(o.cfg.Group.Err(), err))
 		}
 		return
 	}
@@ -339,7 +339,7 @@ func (o *Outlet) announce(t token) {
 }
 
 // Err is why this end cannot be used any more, nil while it can. An inlet, or its node, that
-// is gone ends the group as well.
+// is gone ends the group as well: the error wraps that of the group and the reason.
 func (o *Outlet) Err() error { return context.Cause(o.life) }
 
 // Close ends this end of the queue; what is in it can be taken all the same. Twice is fine.

@@ -173,8 +173,11 @@ func TestReceiverIsGone(t *testing.T) {
 		require.NoError(t, out.Put(background(t), 0, make([]float32, 4)))
 		require.NoError(t, in.Close())
 		<-groups[0].Done()
+		require.Eventually(t, func() bool { return out.Err() != nil }, patience, time.Millisecond)
+		for _, err := range []error{out.Err(), out.Put(background(t), 1, make([]float32, 4))} {
+			require.ErrorIs(t, err, collective.ErrAborted)
+		}
 		require.ErrorIs(t, out.Err(), actor.ErrNoProcess)
-		require.Error(t, out.Put(background(t), 1, make([]float32, 4)))
 		_, err := in.Take(background(t))
 		if err == nil { // what it had got is there
 			_, err = in.Take(background(t))

@@ -177,22 +177,21 @@ func (s *Stage) Run(ctx context.Context, w Work) error {
 		}
 		if err := do(ctx, w, step.Micro); err != nil {
 			s.cfg.Group.Abort()
-			return fmt.Errorf("pipeline: stage %d, %v: %w", s.cfg.Group.Rank(), step, errors.Join(err, s.lost()))
+			return fmt.Errorf("pipeline: stage %d, %v: %w", s.cfg.Group.Rank(), step, s.explain(err))
 		}
 	}
 	return nil
 }
 
-// lost is why a neighbour cannot be reached, if that is so: the group knows only that it was
-// aborted for it.
-func (s *Stage) lost() error {
-	var errs []error
+// explain adds why a neighbour cannot be reached, if that is so: the group knows only that it
+// was aborted for it.
+func (s *Stage) explain(err error) error {
 	for _, o := range []*Outlet{s.onward, s.upwards} {
-		if o != nil {
-			errs = append(errs, o.Err())
+		if o != nil && o.Err() != nil && !errors.Is(err, o.Err()) {
+			err = errors.Join(err, o.Err())
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func (s *Stage) goForward(ctx context.Context, w Work, micro int) error {
