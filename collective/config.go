@@ -66,8 +66,8 @@ type Config struct {
 	TCPOnly bool
 	// Node is the failure domain with fast links inside. Default: the host.
 	Node string
-	// Streams is the number of connections that share the data between two ranks. Default
-	// 1 on one host, 4 between hosts.
+	// Streams is the number of connections that share the data of calls between two ranks, and
+	// of as many others that share that of messages. Default 1 on one host, 4 between hosts.
 	Streams int
 
 	// Timeout bounds calls, Join, Shrink and Grow where their context has no deadline.
@@ -89,6 +89,9 @@ type Config struct {
 	// NoCalibration leaves out the measurement at the beginning, some milliseconds, and
 	// chooses algorithms by typical numbers.
 	NoCalibration bool
+
+	// Offer is what this rank brings to the choice of backends; see Group.Select.
+	Offer Offer
 
 	// Log gets what happens in the background. Default: nothing is logged.
 	Log *slog.Logger
@@ -145,6 +148,7 @@ func (c *Config) validate() error {
 	fault(c.SegmentBytes != 0 && (c.SegmentBytes < minSegmentBytes || c.SegmentBytes > maxFrame), "SegmentBytes %d, must be %d to %d", c.SegmentBytes, minSegmentBytes, maxFrame)
 	fault(c.Timeout < 0, "Timeout %v, must not be negative", c.Timeout)
 	fault(c.PeerTimeout < 8*tick, "PeerTimeout %v, must be at least %v", c.PeerTimeout, 8*tick)
+	faults = append(faults, c.Offer.validate())
 	if c.Local == nil {
 		faults = append(faults, c.checkListen())
 	}

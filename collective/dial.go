@@ -167,13 +167,15 @@ func (o *origin) streams(to member) int {
 func (o *origin) connectTo(ctx context.Context, r roster, rank, i int) (*peer, error) {
 	p := &peer{rank: i}
 	to := r.Members[i]
-	keys := []linkKey{{Kind: linkControl}, {Kind: linkDirect}}
-	data := 1
+	keys := []linkKey{{Kind: linkControl}}
+	streams := 1
 	if o.cfg.Local == nil {
-		data = o.streams(to)
+		streams = o.streams(to)
 	}
-	for index := range data {
-		keys = append(keys, linkKey{Kind: linkData, Index: index})
+	for _, kind := range []linkKind{linkDirect, linkData} {
+		for index := range streams {
+			keys = append(keys, linkKey{Kind: kind, Index: index})
+		}
 	}
 	links := make([]link, 0, len(keys))
 	for _, key := range keys {
@@ -200,12 +202,11 @@ func (o *origin) connectTo(ctx context.Context, r roster, rank, i int) (*peer, e
 		p.direct, p.data = links[1].lane, links[2].lane
 		return p, nil
 	}
-	p.direct = newSocketLane([]*stream.Conn{links[1].conn})
 	var conns []*stream.Conn
-	for _, l := range links[2:] {
+	for _, l := range links[1:] {
 		conns = append(conns, l.conn)
 	}
-	p.data = newSocketLane(conns)
+	p.direct, p.data = newSocketLane(conns[:streams]), newSocketLane(conns[streams:])
 	return p, nil
 }
 

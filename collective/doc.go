@@ -35,6 +35,12 @@
 // others ([Group.Completed] tells how far each came): the program goes back to values that
 // all ranks have, or lets one of them broadcast its own.
 //
+// # Smaller groups
+//
+// [Group.Split] makes groups of some ranks each, [Group.Parallel] those of a job that is
+// divided by tensor, data and pipeline, as package topology says. Each has a name, epochs
+// and failures of its own.
+//
 // # Results
 //
 // The result of an all-reduce has the same bits on all ranks. Which order elements are
@@ -56,6 +62,13 @@
 // Package collective/schedule has them. A group measures latency and bandwidth when it
 // begins, its ranks agree on the numbers, and each call takes the one with the least
 // estimated time. Config.Algorithms overrides that. Compressed calls are always Direct.
+//
+// # Vendors' libraries
+//
+// A program may have the library of a vendor beside a group. [Group.Select] says which of
+// the two a tensor goes by, the same on all ranks, from what each rank says that it has
+// (Config.Offer): one that lacks the library makes all of them do without. [SelectScheme]
+// says whether a model is trained by all-reduce or on parameter servers.
 //
 // # Connections
 //
@@ -83,8 +96,8 @@
 // calls bring, a segment for each peer (at most 1 MiB) and for some operations a copy of
 // the buffer: reduce-scatter by ring, reduce on other ranks than the root, operations in
 // place by algorithms that fold (Direct: one part of n); for compressed calls twice what the
-// buffer is packed to. There are n-1 times 3 connections
-// to a rank or more.
+// buffer is packed to. There are n-1 times 3 connections to a rank or more, for each group; a
+// rank listens once, whatever number of groups it is in.
 //
 // # References
 //

@@ -1,6 +1,9 @@
 package collective
 
-import "bytes"
+import (
+	"bytes"
+	"context"
+)
 
 // RaceEnabled tells tests that everything takes ten times as long.
 const RaceEnabled = raceEnabled
@@ -28,6 +31,16 @@ func (g *Group) Kill() {
 func (g *Group) Freeze() func() {
 	g.mu.Lock()
 	return g.mu.Unlock
+}
+
+// GiveUpSplit tells the others what this rank wishes, and is gone before they can connect.
+func GiveUpSplit(ctx context.Context, g *Group, color int) error {
+	_, o, err := g.exchange(ctx, color, 0)
+	if err != nil {
+		return err
+	}
+	o.close()
+	return nil
 }
 
 // Taint makes what this rank sends to another one begin with bytes that are no scale.

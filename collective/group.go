@@ -28,13 +28,14 @@ const (
 // same order. All methods are safe from any goroutine; calls of one group are carried out
 // one after the other, in the order in which they were made.
 type Group struct {
-	cfg    Config
-	log    *slog.Logger
-	roster roster
-	rank   int
-	origin *origin // where this rank listens; it outlives the group
-	model  model
-	nodes  []int // node of each rank
+	cfg     Config
+	log     *slog.Logger
+	roster  roster
+	rank    int
+	origin  *origin // where this rank listens; it outlives the group
+	model   model
+	nodes   []int   // node of each rank
+	bargain bargain // about backends
 
 	peers []*peer // by rank; nil for this one
 	// whole is closed when the group has failed or was closed.
@@ -54,6 +55,8 @@ type Group struct {
 	replaced  bool   // another group has taken over the origin
 	closing   sync.Once
 
+	splitting      sync.Mutex // the numbers of splits and the order of their calls agree
+	splits         uint64
 	sent, received atomic.Int64 // bytes of payload
 
 	runner runner // of the call that is being carried out
@@ -95,6 +98,9 @@ func newGroup(cfg Config, r roster, o *origin, peers []*peer) *Group {
 	return g
 }
 
+// Name is the name of the group; one that was split from another has a name of its own.
+func (g *Group) Name() string { return g.cfg.Group }
+
 // Rank is the place of this rank in the group, 0 to Size-1.
 func (g *Group) Rank() int { return g.rank }
 
@@ -121,6 +127,9 @@ func (g *Group) Completed() uint64 {
 	defer g.mu.Unlock()
 	return g.completed
 }
+
+// Done is closed when the group cannot be used any more; Err says why.
+func (g *Group) Done() <-chan struct{} { return g.whole }
 
 // Traffic is what a rank has sent to others and received from them: bytes of elements, as
 // they travel, without what frames add.

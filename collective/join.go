@@ -126,12 +126,22 @@ func (o *origin) meet(ctx context.Context, p proposal) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
+	return o.assemble(ctx, r)
+}
+
+// assemble connects the members of a group that is agreed on.
+func (o *origin) assemble(ctx context.Context, r roster) (*Group, error) {
 	o.begin(r)
+	terms, err := agree(&r)
+	if err != nil {
+		return nil, err // as on all other ranks
+	}
 	peers, err := o.connect(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	g := newGroup(o.cfg, r, o, peers)
+	g.bargain = terms
 	if err := g.settle(ctx); err != nil {
 		g.replaced = true // the origin may have another chance
 		_ = g.Close()

@@ -2,16 +2,12 @@ package collective
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/elasticps/elasticps/internal/stream"
@@ -25,17 +21,18 @@ const (
 	acceptPause      = 50 * time.Millisecond
 )
 
-// origin is where a rank is reached. It lives as long as the rank is in a group, and goes
-// from one to the next.
+// origin is where a rank is reached, in one group. It lives as long as the rank is in that
+// group, and goes from one to the next. The groups that were split from the first of them
+// have origins of their own, which are reached where that one is.
 type origin struct {
-	cfg       Config
-	self      member
-	began     time.Time
-	ctx       context.Context // of everything in the background
-	stop      context.CancelFunc
-	running   sync.WaitGroup
-	listeners []net.Listener
-	unproven  atomic.Int64
+	cfg     Config
+	self    member
+	began   time.Time
+	ctx     context.Context // of everything in the background
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	serving sync.WaitGroup // connections of this group that are being admitted
+	door    *door
 
 	mu      sync.Mutex
 	latest  roster
@@ -77,99 +74,49 @@ func (l link) close(err error) {
 	}
 }
 
+// newOrigin is one that is not reached yet.
+func newOrigin(cfg Config, self member, d *door) *origin {
+	o := &origin{cfg: cfg, self: self, began: time.Now(), door: d, parked: map[linkKey]link{}, changed: make(chan struct{})}
+	o.ctx, o.stop = context.WithCancel(context.Background())
+	return o
+}
+
 // openOrigin begins to listen.
 func openOrigin(ctx context.Context, cfg Config) (*origin, error) {
-	o := &origin{cfg: cfg, began: time.Now(), parked: map[linkKey]link{}, changed: make(chan struct{})}
-	o.ctx, o.stop = context.WithCancel(context.Background())
 	nonce := hex.EncodeToString(stream.NewNonce()[:8])
-	o.self = member{Name: cfg.Name, Rank: cfg.Rank, Nonce: nonce, Host: stream.HostID(), Node: cfg.Node}
+	self := member{Name: cfg.Name, Rank: cfg.Rank, Nonce: nonce, Host: stream.HostID(), Node: cfg.Node, Offer: cfg.Offer}
 	if cfg.Size == 0 {
-		o.self.Rank = 0
+		self.Rank = 0
 	}
-	if o.self.Node == "" {
-		o.self.Node = o.self.Host
+	if self.Node == "" {
+		self.Node = self.Host
 	}
-	if cfg.Local != nil {
-		cfg.Local.enter(o)
-		return o, nil
+	d := newDoor(cfg)
+	if cfg.Local == nil {
+		if err := d.listen(ctx, &self); err != nil {
+			d.close()
+			return nil, err
+		}
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", cfg.Listen)
-	if err != nil {
-		o.close()
-		return nil, fmt.Errorf("collective: member %q: %w", cfg.Name, err)
+	o := newOrigin(cfg, self, d)
+	if err := d.enter(o); err != nil {
+		d.close()
+		return nil, err
 	}
-	o.self.Address = l.Addr().String()
-	if cfg.Advertise != "" {
-		o.self.Address = cfg.Advertise
-	}
-	if cfg.TLS != nil {
-		c := cfg.TLS.Clone()
-		c.ClientAuth = tls.RequireAndVerifyClientCert
-		l = tls.NewListener(l, c)
-	}
-	o.accept(l)
-	if runtime.GOOS != "linux" || cfg.TCPOnly || cfg.TLS != nil {
-		return o, nil
-	}
-	name := "@elasticps-collective-" + nonce // abstract: no file is left however the process ends
-	if l, err = lc.Listen(ctx, "unix", name); err != nil {
-		cfg.Log.Info("no unix socket", "member", cfg.Name, "err", err)
-		return o, nil // TCP serves as well
-	}
-	o.self.Local = name
-	o.accept(l)
 	return o, nil
 }
 
-func (o *origin) accept(l net.Listener) {
-	o.listeners = append(o.listeners, l)
-	o.running.Go(func() {
-		for {
-			nc, err := l.Accept()
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err != nil {
-				o.cfg.Log.Warn("collective: accept", "member", o.cfg.Name, "err", err)
-				select { // out of files, perhaps
-				case <-time.After(acceptPause):
-					continue
-				case <-o.ctx.Done():
-					return
-				}
-			}
-			o.running.Go(func() { o.serve(nc) })
-		}
-	})
-}
-
-// serve finds out what a connection is for. Whatever arrives, the worst that happens is
-// that it is closed.
-func (o *origin) serve(nc net.Conn) {
-	conn := newConn(nc)
-	stop := context.AfterFunc(o.ctx, func() { _ = conn.CloseWithError(ErrClosed) })
-	defer stop()
-	if o.unproven.Add(1) > maxUnproven {
-		o.unproven.Add(-1)
-		_ = conn.Close()
-		return
+// branch is where the rank is reached in a group that is split from this one's.
+func (o *origin) branch(group string, epoch, number uint64) (*origin, error) {
+	cfg, self := o.cfg, o.self
+	cfg.Group = group
+	self.Nonce = branchNonce(self.Nonce, epoch, number)
+	b := newOrigin(cfg, self, o.door)
+	if err := o.door.enter(b); err != nil {
+		b.stop()
+		return nil, err
 	}
-	_ = nc.SetReadDeadline(time.Now().Add(handshakeTimeout))
-	h, err := o.greet(conn)
-	o.unproven.Add(-1)
-	if err == nil {
-		err = o.admit(conn, h)
-	}
-	if err != nil {
-		o.cfg.Log.Warn("collective: connection refused", "member", o.cfg.Name, "peer", nc.RemoteAddr(), "err", err)
-		if o.ctx.Err() == nil { // else it looks for another host
-			a := answer{Error: err.Error(), Conflict: errors.Is(err, ErrConflict)}
-			_ = sendJSON(conn, a) // a peer that does not listen needs no reason
-			_ = conn.Flush()
-		}
-		_ = conn.Close()
-	}
+	return b, nil
 }
 
 func newConn(nc net.Conn) *stream.Conn {
@@ -193,31 +140,8 @@ type answer struct {
 	Host     *member `json:",omitempty"` // to ask instead
 }
 
-// greet proves the secret in both directions and reads the hello.
-func (o *origin) greet(conn *stream.Conn) (h hello, err error) {
-	nonce := stream.NewNonce()
-	if err := conn.Send([]byte{magic & 0xff, magic >> 8, wireLevel}, nonce); err != nil {
-		return h, err
-	}
-	raw, err := conn.Next(stream.NonceBytes + stream.ProofBytes)
-	if err != nil {
-		return h, err
-	}
-	theirs := append([]byte(nil), raw[:stream.NonceBytes]...)
-	if !stream.SameProof(raw[stream.NonceBytes:], stream.Proof(o.cfg.Secret, "dialed", nonce, theirs)) {
-		return h, fmt.Errorf("%w: the peer does not know the secret", ErrRefused)
-	}
-	if err := conn.Send(stream.Proof(o.cfg.Secret, "listened", theirs, nonce)); err != nil {
-		return h, err
-	}
-	return h, readJSON(conn, &h)
-}
-
 // admit keeps a connection for the group that will ask for it, or answers a proposal.
 func (o *origin) admit(conn *stream.Conn, h hello) error {
-	if h.Group != o.cfg.Group {
-		return fmt.Errorf("%w: this is group %q, not %.128q", ErrRefused, o.cfg.Group, h.Group)
-	}
 	if h.Link.Kind == linkMeet && h.Proposal != nil {
 		return o.host(conn, *h.Proposal)
 	}
@@ -232,6 +156,11 @@ func (o *origin) admit(conn *stream.Conn, h hello) error {
 		return err
 	}
 	return o.park(h.Link, link{conn: conn})
+}
+
+// branchNonce tells the members of a group that is split from another from those of that one.
+func branchNonce(nonce string, epoch, split uint64) string {
+	return fmt.Sprintf("%s/%d.%d", nonce, epoch, split)
 }
 
 // park keeps a connection until it is taken.
@@ -295,7 +224,7 @@ func (o *origin) begin(r roster) {
 	}
 }
 
-// close stops listening.
+// close ends what is reached here; the last origin behind a door stops listening.
 func (o *origin) close() {
 	o.mu.Lock()
 	again := o.closed
@@ -307,16 +236,15 @@ func (o *origin) close() {
 		return
 	}
 	o.stop()
-	for _, l := range o.listeners {
-		_ = l.Close() // it is not used any more
-	}
 	for _, l := range parked {
 		l.close(ErrClosed)
 	}
-	if o.cfg.Local != nil {
-		o.cfg.Local.leave(o)
-	}
+	last := o.door.leave(o)
+	o.serving.Wait()
 	o.running.Wait()
+	if last {
+		o.door.close()
+	}
 }
 
 // sendJSON and readJSON carry what is said before frames begin.

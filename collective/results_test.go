@@ -2,9 +2,11 @@ package collective_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -435,4 +437,33 @@ func TestCancelInTheMiddle(t *testing.T) {
 	cancel(cause)
 	require.ErrorIs(t, h.Wait(background(t)), cause)
 	require.ErrorContains(t, groups[1].Barrier(background(t)), "enough")
+}
+
+// A message of many frames arrives in order over connections that take turns.
+func TestMessageOverSeveralConnections(t *testing.T) {
+	leakless(t)
+	groups := found(t, 2, overSockets(t, true, func(_ int, c *collective.Config) { c.Streams = 3 }))
+	blob := make([]int64, 5<<20/8+1)
+	for i := range blob {
+		blob[i] = int64(i)
+	}
+	onAll(t, 2, func(rank int) error {
+		got := make([]int64, len(blob))
+		for range 3 {
+			if rank == 0 {
+				if err := groups[0].Send(background(t), collective.Of(blob), 1); err != nil {
+					return err
+				}
+				continue
+			}
+			clear(got)
+			if err := groups[1].Recv(background(t), collective.Of(got), 0); err != nil {
+				return err
+			}
+			if !slices.Equal(got, blob) {
+				return errors.New("the blob has changed on the way")
+			}
+		}
+		return nil
+	})
 }

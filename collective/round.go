@@ -15,6 +15,7 @@ type member struct {
 	Local   string `json:",omitempty"` // unix socket, for ranks on the same host
 	Host    string
 	Node    string
+	Offer   Offer
 }
 
 // roster is the members of a group, in the order of their ranks. Epoch 0 is no group.

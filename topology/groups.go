@@ -235,3 +235,25 @@ func (d *divider) domainOf(rank, depth int) *domain {
 	}
 	return at
 }
+
+// Place says where a member is in its three groups. The rank in the pipeline is its stage.
+type Place struct{ Tensor, Data, Pipeline Seat }
+
+// Seat is one member's place in the groups of one sort: which group, and which rank in it.
+type Seat struct{ Group, Rank int }
+
+// Of returns the place of a member. Errors wrap ErrInvalid: there is no such member.
+func (g Groups) Of(member int) (Place, error) {
+	var p Place
+	for _, c := range []struct {
+		seat   *Seat
+		groups [][]int
+	}{{&p.Tensor, g.Tensor}, {&p.Data, g.Data}, {&p.Pipeline, g.Pipeline}} {
+		c.seat.Group = slices.IndexFunc(c.groups, func(group []int) bool { return slices.Contains(group, member) })
+		if c.seat.Group < 0 {
+			return Place{}, fmt.Errorf("%w: member %d is not in the groups, which have %d", ErrInvalid, member, len(g.Order))
+		}
+		c.seat.Rank = slices.Index(c.groups[c.seat.Group], member)
+	}
+	return p, nil
+}

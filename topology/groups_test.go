@@ -153,3 +153,71 @@ func TestGroupsCoverEveryMember(t *testing.T) {
 		require.Equal(t, upTo(len(members)), slices.Sorted(slices.Values(g.Order)))
 	}
 }
+
+// TestGroupsOfUnevenNodes: where nodes have different numbers of members, every member has
+// one place in each sort, the sizes multiply up, and as many tensor-parallel groups as can
+// be are within a node.
+func TestGroupsOfUnevenNodes(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	tree := blocks(t, 2, 2, 2)
+	for range 100 {
+		tensor, pipeline := 1+r.IntN(4), 1+r.IntN(3)
+		var members []topology.Member
+		whole := 0
+		for i := range 8 {
+			n := r.IntN(9)
+			members = append(members, onNodes(nil, n, fmt.Sprintf("b%dr%dn%d", i/4, i/2%2, i%2))...)
+		}
+		members = members[:len(members)/(tensor*pipeline)*tensor*pipeline]
+		if len(members) == 0 {
+			continue
+		}
+		onNode := make(map[string]int)
+		for _, m := range members {
+			onNode[m.Node]++
+		}
+		for _, n := range onNode {
+			whole += n / tensor
+		}
+		r.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+		g, err := tree.Groups(members, topology.Parallel{Tensor: tensor, Pipeline: pipeline, Within: topology.KindCluster})
+		require.NoError(t, err)
+		within := 0
+		for _, group := range g.Tensor {
+			if !slices.ContainsFunc(group, func(m int) bool { return members[m].Node != members[group[0]].Node }) {
+				within++
+			}
+		}
+		require.GreaterOrEqual(t, within, whole)
+		data := len(members) / tensor / pipeline
+		seats := make(map[topology.Seat]int)
+		for m := range members {
+			p, err := g.Of(m)
+			require.NoError(t, err)
+			require.Equal(t, m, g.Tensor[p.Tensor.Group][p.Tensor.Rank])
+			require.Equal(t, m, g.Data[p.Data.Group][p.Data.Rank])
+			require.Equal(t, m, g.Pipeline[p.Pipeline.Group][p.Pipeline.Rank])
+			require.Len(t, g.Tensor[p.Tensor.Group], tensor)
+			require.Len(t, g.Data[p.Data.Group], data)
+			require.Len(t, g.Pipeline[p.Pipeline.Group], pipeline)
+			seats[p.Data]++ // a data-parallel group has one place in the stages and in the layers
+			for _, other := range g.Data[p.Data.Group] {
+				o, err := g.Of(other)
+				require.NoError(t, err)
+				require.Equal(t, p.Pipeline.Rank, o.Pipeline.Rank)
+				require.Equal(t, p.Tensor.Rank, o.Tensor.Rank)
+			}
+		}
+		require.Len(t, seats, len(members))
+	}
+}
+
+func TestGroupsOfNobody(t *testing.T) {
+	g, err := blocks(t, 1, 1, 1).Groups(onNodes(nil, 2, "b0r0n0"), topology.Parallel{})
+	require.NoError(t, err)
+	for _, member := range []int{-1, 2} {
+		_, err = g.Of(member)
+		require.ErrorIs(t, err, topology.ErrInvalid)
+		require.ErrorContains(t, err, fmt.Sprintf("member %d is not in the groups, which have 2", member))
+	}
+}

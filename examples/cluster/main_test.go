@@ -3,12 +3,9 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"flag"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/elasticps/elasticps/actor"
-	"github.com/elasticps/elasticps/examples/internal/mnist"
+	"github.com/elasticps/elasticps/examples/internal/mnist/mnisttest"
 	"github.com/elasticps/elasticps/ps"
 )
 
@@ -42,39 +39,9 @@ func TestMain(m *testing.M) {
 // small are the flags of a run of a few seconds: the same program, less data.
 func small(t *testing.T, more ...string) []string {
 	return append([]string{
-		"-data", smallData(t), "-batch", "32", "-epochs", "2", "-last-batch", "1200", "-last-epochs", "1",
+		"-data", mnisttest.Small(t, 4800, 1000), "-batch", "32", "-epochs", "2", "-last-batch", "1200", "-last-epochs", "1",
 		"-dwell", "200ms", "-dwell-down", "300ms", "-cooldown", "300ms", "-min-accuracy", "0.8",
 	}, more...)
-}
-
-// smallData is a folder with the first 4,800 and 1,000 images of MNIST, so that the
-// processes do not spend their time on reading the rest.
-func smallData(t *testing.T) string {
-	t.Helper()
-	from, err := mnist.Find("")
-	require.NoError(t, err)
-	to := t.TempDir()
-	cut(t, from, to, "train-images-idx3-ubyte", 16, 784, 4800)
-	cut(t, from, to, "train-labels-idx1-ubyte", 8, 1, 4800)
-	cut(t, from, to, "t10k-images-idx3-ubyte", 16, 784, 1000)
-	cut(t, from, to, "t10k-labels-idx1-ubyte", 8, 1, 1000)
-	return to
-}
-
-// cut copies the first n items of an idx file, whose header has the number of items
-// behind the magic number.
-func cut(t *testing.T, from, to, name string, headerBytes, itemBytes, n int) {
-	t.Helper()
-	file, err := os.Open(filepath.Join(from, name+".gz"))
-	require.NoError(t, err)
-	defer file.Close()
-	packed, err := gzip.NewReader(file)
-	require.NoError(t, err)
-	content := make([]byte, headerBytes+n*itemBytes)
-	_, err = io.ReadFull(packed, content)
-	require.NoError(t, err)
-	binary.BigEndian.PutUint32(content[4:], uint32(n))
-	require.NoError(t, os.WriteFile(filepath.Join(to, name), content, 0o600))
 }
 
 var processLine = regexp.MustCompile(`process (\d+)`)
@@ -241,7 +208,7 @@ func TestRolesByHand(t *testing.T) {
 		ended <- run(ctx, small(t, "-role", "controller", "-secret", secret, "-json", path, "-max-servers", "3"), &out, &out)
 	}()
 	require.Eventually(t, func() bool { return listens.MatchString(out.String()) }, time.Minute, 10*time.Millisecond)
-	join := []string{"-controller", listens.FindStringSubmatch(out.String())[1], "-secret", secret, "-data", smallData(t)}
+	join := []string{"-controller", listens.FindStringSubmatch(out.String())[1], "-secret", secret, "-data", mnisttest.Small(t, 4800, 1000)}
 
 	server := make(chan error, 1)
 	go func() {
@@ -325,7 +292,7 @@ func TestServerLeaves(t *testing.T) {
 }
 
 func TestFlags(t *testing.T) {
-	data := smallData(t)
+	data := mnisttest.Small(t, 4800, 1000)
 	for want, args := range map[string][]string{
 		`-role is "boss", want controller, server or worker`: {"-role", "boss"},
 		"-role server needs -controller HOST:PORT":           {"-role", "server"},

@@ -1,0 +1,139 @@
+package ranks
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/elasticps/elasticps/collective"
+)
+
+// variable is the environment variable that makes a process one of the ranks.
+const variable = "ELASTICPS_RANK"
+
+const (
+	startTimeout = time.Minute
+	endTimeout   = 10 * time.Second // of the other processes, after the first has ended
+)
+
+// Config says which ranks there are.
+type Config struct {
+	// Size is their number. The same in all processes.
+	Size int
+	// Args are the arguments of the program.
+	Args []string
+	// Stderr gets what the other processes say.
+	Stderr io.Writer
+	// Deterministic is that of collective.Config.
+	Deterministic bool
+}
+
+// place is what a process is told.
+type place struct {
+	Rank      int
+	Addresses []string
+	Secret    string
+}
+
+// First reports whether this process is the one that was started by somebody else.
+func First() bool { return os.Getenv(variable) == "" }
+
+// Join makes this process a rank; the first one starts the others before that. stop closes
+// the group and, in the first process, waits for the others, which are killed if they do not
+// end soon, or when ctx ends.
+func Join(ctx context.Context, cfg Config) (g *collective.Group, stop func() error, err error) {
+	var p place
+	wait := func() error { return nil }
+	if First() {
+		if p, err = newPlace(ctx, cfg.Size); err == nil {
+			wait, err = start(ctx, cfg, p)
+		}
+	} else if err = json.Unmarshal([]byte(os.Getenv(variable)), &p); err != nil {
+		err = fmt.Errorf("ranks: $%s: %w", variable, err)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	joining, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	g, err = collective.Join(joining, collective.Config{
+		Rank: p.Rank, Size: cfg.Size, Addresses: p.Addresses, Secret: []byte(p.Secret), Deterministic: cfg.Deterministic,
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, wait())
+	}
+	return g, func() error { return errors.Join(g.Close(), wait()) }, nil
+}
+
+// newPlace finds an address for every rank, at which nobody listened a moment ago.
+func newPlace(ctx context.Context, size int) (place, error) {
+	p := place{Secret: rand.Text()}
+	var lc net.ListenConfig
+	for range size {
+		l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return p, fmt.Errorf("ranks: free port: %w", err)
+		}
+		defer l.Close() // all at once, so that they are different ones
+		p.Addresses = append(p.Addresses, l.Addr().String())
+	}
+	return p, nil
+}
+
+// lines lets several processes write to one writer.
+type lines struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
+}
+
+// start starts the other processes. stop waits for them.
+func start(ctx context.Context, cfg Config, p place) (stop func() error, err error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("ranks: %w", err)
+	}
+	life, kill := context.WithCancel(ctx)
+	stderr := &lines{w: cfg.Stderr}
+	var processes []*exec.Cmd
+	stop = func() error {
+		late := time.AfterFunc(endTimeout, kill)
+		defer late.Stop()
+		defer kill()
+		var errs []error
+		for i, c := range processes {
+			if err := c.Wait(); err != nil {
+				errs = append(errs, fmt.Errorf("ranks: rank %d: %w", i+1, err))
+			}
+		}
+		return errors.Join(errs...)
+	}
+	for p.Rank = 1; p.Rank < cfg.Size; p.Rank++ {
+		told, err := json.Marshal(p)
+		if err != nil {
+			return nil, errors.Join(err, stop())
+		}
+		c := exec.CommandContext(life, program, cfg.Args...)
+		c.Env = append(os.Environ(), variable+"="+string(told))
+		c.Stderr, c.WaitDelay = stderr, time.Second
+		if err := c.Start(); err != nil {
+			kill()
+			return nil, errors.Join(fmt.Errorf("ranks: rank %d: %w", p.Rank, err), stop())
+		}
+		processes = append(processes, c)
+	}
+	return stop, nil
+}
