@@ -35,7 +35,10 @@ func (g *Group) settle(ctx context.Context) error {
 		g.model.Far = 4 // what was measured is the slowest link; those within a node are not measured
 	}
 	forced := g.cfg.Algorithms
-	err := g.Barrier(ctx)
+	g.cfg.Algorithms = nil
+	all, err := g.agree(ctx, g.shared.complete())
+	g.cfg.Algorithms = forced
+	g.model.Shared, g.model.SharedLatency, g.model.SharedByte = all, 10e-6, 0.5e-9
 	if err == nil && g.Size() > 1 && !g.cfg.NoCalibration {
 		err = g.calibrate(ctx)
 	}
@@ -43,6 +46,16 @@ func (g *Group) settle(ctx context.Context) error {
 	defer g.mu.Unlock()
 	g.cfg.Algorithms, g.base, g.completed = forced, g.seq, 0
 	return err
+}
+
+// agree waits for all ranks and reports whether yes is true on all.
+func (g *Group) agree(ctx context.Context, yes bool) (bool, error) {
+	x := []uint8{0}
+	if yes {
+		x[0] = 1
+	}
+	err := g.do(ctx, Call{Collective: Barrier, Dst: Of(x), Src: Of(x), Op: Min})
+	return x[0] == 1, err
 }
 
 // calibrate fills the model. Nobody else uses the group yet.
@@ -56,19 +69,7 @@ func (g *Group) calibrate(ctx context.Context) error {
 		}
 		forced[AllGather] = a
 		g.cfg.Algorithms = forced
-		least := 0.0
-		for round := range calibrationRounds {
-			begin := time.Now()
-			for range calibrationRepeats {
-				if err := g.AllGather(ctx, Of(all[:n*bytes]), Of(part[:bytes])); err != nil {
-					return 0, err
-				}
-			}
-			if t := time.Since(begin).Seconds() / calibrationRepeats; round == 0 || t < least {
-				least = t
-			}
-		}
-		return least, nil
+		return fastest(func() error { return g.AllGather(ctx, Of(all[:n*bytes]), Of(part[:bytes])) })
 	}
 	sizes := []int{1, calibrationMiddle, calibrationBytes}
 	var ring, burst [3]float64
@@ -85,7 +86,10 @@ func (g *Group) calibrate(ctx context.Context) error {
 	combine(Float32, Sum, all[:calibrationBytes], part)
 	latency, handover, perByte := line(ring, float64(n-1), float64(n-1))
 	once, handovers, spread := line(burst, 1, float64(n-1))
-	mine := []float64{latency, handover, perByte, once, handovers, spread, time.Since(begin).Seconds() / calibrationBytes}
+	mine := []float64{latency, handover, perByte, once, handovers, spread, time.Since(begin).Seconds() / calibrationBytes, 0, 0}
+	if err := g.calibrateShared(ctx, mine[7:], as[float32](part)); err != nil {
+		return err
+	}
 	theirs := make([]float64, n*len(mine))
 	if err := g.AllGather(ctx, Of(theirs), Of(mine)); err != nil {
 		return err
@@ -96,11 +100,46 @@ func (g *Group) calibrate(ctx context.Context) error {
 	}
 	m := &g.model
 	m.Latency, m.Handover, m.Byte, m.Handovers, m.Spread, m.Combine = mean[0], mean[1], mean[2], mean[4], mean[5], mean[6]
+	m.SharedLatency, m.SharedByte = mean[7], mean[8]
 	m.Gap = 0
 	if n > 2 {
 		m.Gap = max(mean[3]-mean[0], 0) / float64(n-2)
 	}
 	return nil
+}
+
+// calibrateShared measures the latency of a call in shared memory and the time of a byte.
+func (g *Group) calibrateShared(ctx context.Context, figures []float64, x []float32) error {
+	if !g.model.Shared {
+		return nil
+	}
+	g.cfg.Algorithms = map[Collective]schedule.Algorithm{AllReduce: schedule.Shared}
+	times := make([]float64, 2)
+	for i, b := range []Buffer{Of(x[:1]), Of(x)} {
+		var err error
+		if times[i], err = fastest(func() error { return g.AllReduce(ctx, b, b, Sum) }); err != nil {
+			return err
+		}
+	}
+	figures[0], figures[1] = times[0], max(times[1]-times[0], 0)/calibrationBytes
+	return nil
+}
+
+// fastest is the time of a call in the fastest round.
+func fastest(call func() error) (float64, error) {
+	least := 0.0
+	for round := range calibrationRounds {
+		begin := time.Now()
+		for range calibrationRepeats {
+			if err := call(); err != nil {
+				return 0, err
+			}
+		}
+		if t := time.Since(begin).Seconds() / calibrationRepeats; round == 0 || t < least {
+			least = t
+		}
+	}
+	return least, nil
 }
 
 // line fits times of messages of one byte, calibrationMiddle and calibrationBytes, so many

@@ -240,6 +240,9 @@ const judgement = 500 * time.Millisecond
 
 // perform moves the data of a call.
 func (g *Group) perform(o *operation) error {
+	if o.call.Algorithm == schedule.Shared {
+		return g.together.allReduce(o, o.dst.bytes, o.src.bytes)
+	}
 	plan, err := g.plan(&o.call)
 	if err != nil {
 		return err

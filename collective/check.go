@@ -71,6 +71,9 @@ func (g *Group) checkRest(c *Call, f *Fingerprint, needsOp, needsRoot bool) erro
 		return err
 	}
 	f.Algorithm = g.algorithm(f)
+	if f.Algorithm == schedule.Shared && !g.model.Shared {
+		return argument("%v by shared memory, which some ranks of the group do not share", f.Collective)
+	}
 	return nil
 }
 

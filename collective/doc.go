@@ -52,7 +52,10 @@
 // # Connections
 //
 // Ranks of one process ([Local]) use each other's slices where they are. Ranks of one host
-// use unix sockets, others TCP, with several connections for data. They find each other in
+// share memory where the system is Linux (files without a name, whose length is sealed, handed
+// over by the unix socket that connects them: nothing is left by a process that dies), else
+// use unix sockets; others use TCP, with several connections for data. When all ranks share
+// memory, an all-reduce needs no messages. They find each other in
 // a coordination store or by a list of addresses. Both ends of each connection prove that
 // they know Config.Secret; only loopback addresses are listened on unless TLS is on or the
 // caller says otherwise.
@@ -75,7 +78,8 @@
 // calls bring, a segment for each peer (at most 1 MiB) and for some operations a copy of
 // the buffer: reduce-scatter by ring, reduce on other ranks than the root, operations in
 // place by algorithms that fold (Direct: one part of n). There are n-1 times 3 connections
-// to a rank or more.
+// to a rank or more. A rank that shares memory has at most 64 mates, 1 MiB for all and 64 KiB to
+// 1 MiB for each of them.
 //
 // # References
 //

@@ -127,11 +127,14 @@ func (o *origin) meet(ctx context.Context, p proposal) (*Group, error) {
 		return nil, err
 	}
 	o.begin(r)
-	peers, err := o.connect(ctx, r)
+	shared, fd := o.newPool(r)
+	peers, err := o.connect(ctx, r, shared, fd)
+	closeDescriptor(fd)
 	if err != nil {
+		shared.free()
 		return nil, err
 	}
-	g := newGroup(o.cfg, r, o, peers)
+	g := newGroup(o.cfg, r, o, peers, shared)
 	if err := g.settle(ctx); err != nil {
 		g.replaced = true // the origin may have another chance
 		_ = g.Close()

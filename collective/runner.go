@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/elasticps/elasticps/collective/schedule"
@@ -55,8 +56,9 @@ func (e *laneError) Unwrap() error { return e.err }
 
 // with says which rank the error of a lane is about.
 func with(rank int, err error) error {
-	if err == nil {
-		return nil
+	var known *laneError
+	if err == nil || errors.As(err, &known) {
+		return err
 	}
 	return &laneError{rank, err}
 }
