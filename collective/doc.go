@@ -63,14 +63,16 @@
 // # Concurrency, ownership, blocking
 //
 // All methods are safe from any goroutine. Buffers belong to a call until it returns, or
-// its Handle is done, and nothing is kept afterwards. Calls block until the rank's part is
+// its Handle is done, and nothing is kept afterwards. Memory of [Group.Alloc] is the caller's
+// until [Buffer.Free], or Close of the last group. Calls block until the rank's part is
 // complete, at most until their context ends or Config.Timeout has passed.
 //
 // # Errors
 //
 // [OpError] says which call failed on which rank and how far it came; it wraps the cause:
 // [RankError], [MismatchError], the end of the context, [ErrAborted] or [ErrClosed].
-// [ErrArgument] is local to the rank: nothing was sent, and the group is as it was.
+// [ErrArgument] is local to the rank: nothing was sent, and the group is as it was. So it is
+// after [ErrMemory], which all ranks have.
 //
 // # Limits
 //

@@ -38,6 +38,8 @@ type Fingerprint struct {
 	Algorithm  schedule.Algorithm
 	Root       int
 	Count      int // elements, as in the shape of the schedule
+	Buffer     int // which buffer of Alloc it combines on all ranks at once, from 1; 0: none
+	Offset     int // bytes into it
 }
 
 // String names what was called.
@@ -47,11 +49,14 @@ func (f Fingerprint) String() string {
 		return s
 	}
 	s += fmt.Sprintf(" of %d %v", f.Count, f.Type)
-	if f.Op != 0 {
+	if f.Op != 0 && f.Collective != allocate {
 		s += " " + f.Op.String()
 	}
 	if f.Collective == Broadcast || f.Collective == Reduce {
 		s += fmt.Sprintf(" root %d", f.Root)
+	}
+	if f.Buffer > 0 {
+		s += fmt.Sprintf(" in buffer %d at %d", f.Buffer, f.Offset)
 	}
 	if f.Algorithm != 0 {
 		s += " by " + f.Algorithm.String()
@@ -80,7 +85,9 @@ func (h *header) encode(dst *[headerBytes]byte) {
 	le.PutUint64(dst[24:], h.seq)
 	le.PutUint64(dst[32:], uint64(h.call.Count))
 	le.PutUint32(dst[40:], h.length)
-	clear(dst[44:60])
+	le.PutUint32(dst[44:], uint32(h.call.Buffer))
+	le.PutUint64(dst[48:], uint64(h.call.Offset))
+	clear(dst[56:60])
 	le.PutUint32(dst[60:], kernel.CRC32C(0, dst[:60]))
 }
 
@@ -99,6 +106,7 @@ func (h *header) decode(src []byte) error {
 	h.call = Fingerprint{
 		Collective: Collective(src[4]), Type: Type(src[5]), Op: Op(src[6]), Algorithm: schedule.Algorithm(src[7]),
 		Root: int(le.Uint32(src[8:])), Count: int(le.Uint64(src[32:])),
+		Buffer: int(le.Uint32(src[44:])), Offset: int(le.Uint64(src[48:])),
 	}
 	h.part, h.epoch, h.seq, h.length = le.Uint32(src[12:]), le.Uint64(src[16:]), le.Uint64(src[24:]), le.Uint32(src[40:])
 	if h.kind == 0 || h.kind >= frameKindEnd {

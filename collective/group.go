@@ -57,6 +57,8 @@ type Group struct {
 
 	runner   runner // of the call that is being carried out
 	together together
+
+	allocations uint32 // made so far, by calls
 }
 
 // peer is another rank, as this one sees it.
@@ -175,6 +177,7 @@ func (g *Group) Close() error {
 			}
 		}
 		g.running.Wait()
+		g.origin.forget(g, g.replaced)
 		g.shared.free()
 		if !g.replaced {
 			g.origin.close()

@@ -43,6 +43,7 @@ type origin struct {
 	hosted  round            // for ranks that take this one for the host of the rendezvous
 	changed chan struct{}    // closed when parked or hosted have changed
 	closed  bool
+	kept    []*allocation // that were not freed when their group was the latest
 }
 
 // linkKey says what a connection is for.

@@ -61,6 +61,7 @@ type ringLane struct {
 	left    int     // bytes of the frame that is being received
 	pad     int     // behind the latest frame
 	scratch []byte
+	raw     [headerBytes]byte
 }
 
 func newRingLane(m *mate) *ringLane {
@@ -166,9 +167,8 @@ func (l *ringLane) next(h *header) error {
 		return err
 	}
 	l.in.at += uint64(l.pad)
-	var raw [headerBytes]byte // what is in shared memory may change
-	copy(raw[:], l.in.next(headerBytes))
-	if err := h.decode(raw[:]); err != nil {
+	copy(l.raw[:], l.in.next(headerBytes)) // what is in shared memory may change
+	if err := h.decode(l.raw[:]); err != nil {
 		return err
 	}
 	if h.kind != frameData {

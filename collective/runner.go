@@ -56,8 +56,10 @@ func (e *laneError) Unwrap() error { return e.err }
 
 // with says which rank the error of a lane is about.
 func with(rank int, err error) error {
-	var known *laneError
-	if err == nil || errors.As(err, &known) {
+	if err == nil {
+		return nil
+	}
+	if known := (*laneError)(nil); errors.As(err, &known) {
 		return err
 	}
 	return &laneError{rank, err}

@@ -25,6 +25,7 @@ type together struct {
 	op    *operation
 	want  header
 	calls uint64 // made so far
+	raw   [headerBytes]byte
 
 	inputs, outputs [][]byte // of a fold
 	block           []byte
@@ -80,10 +81,9 @@ func (m *mate) made(step uint64) (bool, error) {
 
 // same compares a mate's call with that of this rank.
 func (t *together) same(m *mate) error {
-	var raw [headerBytes]byte // what is in shared memory may change
-	copy(raw[:], m.theirs.call(t.calls))
+	copy(t.raw[:], m.theirs.call(t.calls)) // what is in shared memory may change
 	var h header
-	if err := h.decode(raw[:]); err != nil {
+	if err := h.decode(t.raw[:]); err != nil {
 		return err
 	}
 	if h != t.want {
@@ -122,6 +122,27 @@ func (t *together) allReduce(o *operation, dst, src []byte) error {
 		t.stepDone()
 	}
 	return nil
+}
+
+// inPlace combines this rank's part of buffers that all ranks map, and writes the result to
+// all of them.
+func (t *together) inPlace(o *operation) error {
+	t.begin(o)
+	n, size := t.turn+1, len(o.src.bytes)
+	t.stepDone()
+	if err := t.all(n, true); err != nil {
+		return err
+	}
+	mine := ranges(size, len(t.mates), t.place)
+	t.inputs = t.inputs[:0]
+	for _, view := range o.inAll.views {
+		t.inputs = append(t.inputs, view[o.src.at:][mine.Begin:mine.End])
+	}
+	t.outputs = append(t.outputs[:0], t.inputs...)
+	t.fold(mine.Len())
+	o.bytes.Add(int64((len(t.mates) - 1) * mine.Len()))
+	t.stepDone()
+	return t.all(n+1, false)
 }
 
 // flat combines everything on each rank.
@@ -185,17 +206,26 @@ func (t *together) collect(n uint64, dst []byte) {
 }
 
 // fold combines the inputs, of n bytes each, in their order and copies the result to all
-// outputs. An output may be an input.
+// outputs. An output may be an input: where the first ones are the same, that is where the sum
+// is made.
 func (t *together) fold(n int) {
+	shared, offset := overlap(t.outputs[0], t.inputs[0])
+	inPlace, outputs := shared && offset == 0, t.outputs
+	if inPlace {
+		outputs = outputs[1:]
+	}
 	for at := 0; at < n; at += foldBytes {
 		k := min(foldBytes, n-at)
 		sum := t.block[:k]
+		if inPlace {
+			sum = part(t.outputs[0], at, k)
+		}
 		if t.op.call.Type.half() {
 			t.foldHalf(sum, at)
 		} else {
 			t.foldWhole(sum, at)
 		}
-		for _, out := range t.outputs {
+		for _, out := range outputs {
 			copy(out[at:at+k], sum)
 		}
 	}
@@ -203,7 +233,7 @@ func (t *together) fold(n int) {
 
 func (t *together) foldWhole(sum []byte, at int) {
 	call := &t.op.call
-	copy(sum, t.inputs[0][at:])
+	copy(sum, t.inputs[0][at:]) // at once, where it is the same
 	for _, in := range t.inputs[1:] {
 		combine(call.Type, call.Op, sum, in[at:at+len(sum)])
 	}
