@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -130,4 +131,26 @@ func TestProcessKilled(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Case 25: a run of which all processes were killed leaves nothing that the next one at the
+// same addresses would find.
+func TestCase25CrashedRunLeavesNothing(t *testing.T) {
+	addresses := freeAddresses(t, 3)
+	for range 2 {
+		var ranks []*process
+		for rank := range addresses {
+			ranks = append(ranks, startRank(t, rank, addresses, "memory"))
+		}
+		for _, p := range ranks {
+			p.expect(t, "joined", time.Now().Add(patience))
+		}
+		for _, p := range ranks {
+			require.NoError(t, p.cmd.Process.Kill())
+			_ = p.cmd.Wait() // it was killed
+		}
+	}
+	left, err := filepath.Glob("/dev/shm/*elasticps*")
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
