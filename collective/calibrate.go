@@ -38,7 +38,7 @@ func (g *Group) settle(ctx context.Context) error {
 	g.cfg.Algorithms = nil
 	all, err := g.agree(ctx, g.shared.complete())
 	g.cfg.Algorithms = forced
-	g.model.Shared, g.model.SharedLatency, g.model.SharedByte = all, 10e-6, 0.5e-9
+	g.model.Shared = all
 	if err == nil && g.Size() > 1 && !g.cfg.NoCalibration {
 		err = g.calibrate(ctx)
 	}
@@ -86,10 +86,7 @@ func (g *Group) calibrate(ctx context.Context) error {
 	combine(Float32, Sum, all[:calibrationBytes], part)
 	latency, handover, perByte := line(ring, float64(n-1), float64(n-1))
 	once, handovers, spread := line(burst, 1, float64(n-1))
-	mine := []float64{latency, handover, perByte, once, handovers, spread, time.Since(begin).Seconds() / calibrationBytes, 0, 0}
-	if err := g.calibrateShared(ctx, mine[7:], as[float32](part)); err != nil {
-		return err
-	}
+	mine := []float64{latency, handover, perByte, once, handovers, spread, time.Since(begin).Seconds() / calibrationBytes}
 	theirs := make([]float64, n*len(mine))
 	if err := g.AllGather(ctx, Of(theirs), Of(mine)); err != nil {
 		return err
@@ -100,28 +97,10 @@ func (g *Group) calibrate(ctx context.Context) error {
 	}
 	m := &g.model
 	m.Latency, m.Handover, m.Byte, m.Handovers, m.Spread, m.Combine = mean[0], mean[1], mean[2], mean[4], mean[5], mean[6]
-	m.SharedLatency, m.SharedByte = mean[7], mean[8]
 	m.Gap = 0
 	if n > 2 {
 		m.Gap = max(mean[3]-mean[0], 0) / float64(n-2)
 	}
-	return nil
-}
-
-// calibrateShared measures the latency of a call in shared memory and the time of a byte.
-func (g *Group) calibrateShared(ctx context.Context, figures []float64, x []float32) error {
-	if !g.model.Shared {
-		return nil
-	}
-	g.cfg.Algorithms = map[Collective]schedule.Algorithm{AllReduce: schedule.Shared}
-	times := make([]float64, 2)
-	for i, b := range []Buffer{Of(x[:1]), Of(x)} {
-		var err error
-		if times[i], err = fastest(func() error { return g.AllReduce(ctx, b, b, Sum) }); err != nil {
-			return err
-		}
-	}
-	figures[0], figures[1] = times[0], max(times[1]-times[0], 0)/calibrationBytes
 	return nil
 }
 

@@ -21,11 +21,8 @@ type model struct {
 	// other rank.
 	Handover, Handovers float64
 	Combine             float64 // of a byte that is combined
-	// Shared says that all ranks share memory. A call in it takes SharedLatency, and SharedByte
-	// for each byte.
-	Shared                    bool
-	SharedLatency, SharedByte float64
-	Far                       float64 // how many times as fast as that a byte within a node is; 1 at least
+	Shared              bool    // all ranks share memory
+	Far                 float64 // how many times as fast as that a byte within a node is; 1 at least
 }
 
 // choose returns the algorithm with the least estimated time among those that may be
@@ -51,8 +48,8 @@ func (m *model) choose(f *Fingerprint, deterministic bool) schedule.Algorithm {
 			candidates = append(candidates, schedule.Tree, schedule.Chain)
 		}
 	case AllReduce, Barrier:
-		if m.Shared {
-			candidates = append(candidates, schedule.Shared)
+		if m.Shared { // it copies least and waits least at any size: nothing to estimate
+			return schedule.Shared
 		}
 		if !foldOnly {
 			candidates = append(candidates, schedule.RecursiveDoubling, schedule.HalvingDoubling, schedule.Ring)
@@ -116,8 +113,6 @@ func (m *model) estimate(c Collective, a schedule.Algorithm, s float64) float64 
 	case schedule.Chain:
 		segments := max(1, s/float64(chainSegment(int(s), m.Ranks)))
 		return once * ((n-2+segments)*m.latency(s/segments) + s*wire*(1+(n-2)/segments))
-	case schedule.Shared:
-		return m.SharedLatency + s*m.SharedByte
 	case schedule.Hierarchical:
 		nodes, local := float64(m.Nodes), float64(m.Local)
 		within := 2 * (m.latency(s/local) + s*m.Byte/m.far())

@@ -37,7 +37,7 @@ func reduceFamily(transport string) family {
 // the bound that raw streams between the same processes set, and the time of a small one.
 func (b *bench) measureReduce(ctx context.Context, transport, name string) error {
 	b.retire()
-	c, err := startRanks(ctx, transport, b.secret, b.stderr)
+	c, err := startRanks(ctx, transport, b.secret, b.stderr, 0)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/elasticps/elasticps/collective"
+	"github.com/elasticps/elasticps/collective/schedule"
 )
 
 // roleRank as the first argument makes the program one of the ranks of a group.
@@ -32,6 +33,7 @@ const (
 type crewOfRanks struct {
 	groups    []*collective.Group // of this process
 	transport string
+	algorithm schedule.Algorithm  // of all-reduces; none: the group chooses
 	buffers   []collective.Buffer // of each of those
 	raw       *rawServer
 	next      *rawConn // raw stream to the next rank
@@ -39,10 +41,10 @@ type crewOfRanks struct {
 	cancel    context.CancelFunc
 }
 
-// startRanks starts a group over a transport.
-func startRanks(ctx context.Context, transport, secret string, stderr io.Writer) (*crewOfRanks, error) {
+// startRanks starts a group over a transport, with one algorithm for its all-reduces or none.
+func startRanks(ctx context.Context, transport, secret string, stderr io.Writer, a schedule.Algorithm) (*crewOfRanks, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	c := &crewOfRanks{transport: transport, cancel: cancel}
+	c := &crewOfRanks{transport: transport, algorithm: a, cancel: cancel}
 	err := c.start(ctx, transport, secret, stderr)
 	if err != nil {
 		c.close(ctx)
@@ -64,7 +66,7 @@ func (c *crewOfRanks) start(ctx context.Context, transport, secret string, stder
 		addresses = append(addresses, a)
 	}
 	for rank := 1; rank < numRanks; rank++ {
-		cmd := exec.CommandContext(ctx, executable(), roleRank, "-rank", fmt.Sprint(rank), "-transport", transport, "-addresses", strings.Join(addresses, ","))
+		cmd := exec.CommandContext(ctx, executable(), roleRank, "-rank", fmt.Sprint(rank), "-transport", transport, "-algorithm", fmt.Sprint(uint8(c.algorithm)), "-addresses", strings.Join(addresses, ","))
 		cmd.Env = append(os.Environ(), secretVariable+"="+secret)
 		cmd.Stderr = stderr
 		if err := cmd.Start(); err != nil {
@@ -80,7 +82,7 @@ func (c *crewOfRanks) joinLocal(ctx context.Context) error {
 	local := &collective.Local{}
 	c.groups = make([]*collective.Group, numRanks)
 	return c.each(func(i int) (err error) {
-		c.groups[i], err = collective.Join(ctx, collective.Config{Rank: i, Size: numRanks, Local: local})
+		c.groups[i], err = collective.Join(ctx, collective.Config{Rank: i, Size: numRanks, Local: local, Algorithms: force(c.algorithm)})
 		return err
 	}, numRanks)
 }
@@ -105,7 +107,7 @@ func (c *crewOfRanks) join(ctx context.Context, rank int, transport, secret stri
 	defer cancel()
 	g, err := collective.Join(ctx, collective.Config{
 		Rank: rank, Size: numRanks, Addresses: addresses, Secret: []byte(secret),
-		TCPOnly: transport == transportTCP, SocketsOnly: transport == transportUnix,
+		TCPOnly: transport == transportTCP, SocketsOnly: transport == transportUnix, Algorithms: force(c.algorithm),
 	})
 	if err != nil {
 		return err
@@ -137,12 +139,13 @@ func runRank(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("bench rank", flag.ContinueOnError)
 	rank := fs.Int("rank", 0, "of this process")
 	transport := fs.String("transport", transportTCP, "tcp, unix, shm or alloc")
+	algorithm := fs.Uint("algorithm", 0, "of all-reduces by its number; 0: the group chooses")
 	addresses := fs.String("addresses", "", "of all ranks")
 	if err := fs.Parse(args); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	c := &crewOfRanks{transport: *transport, cancel: cancel}
+	c := &crewOfRanks{transport: *transport, algorithm: schedule.Algorithm(*algorithm), cancel: cancel}
 	defer c.close(ctx)
 	if err := c.join(ctx, *rank, *transport, os.Getenv(secretVariable), strings.Split(*addresses, ",")); err != nil {
 		return err
