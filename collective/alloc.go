@@ -171,6 +171,9 @@ func (g *Group) inAll(c *Call, f *Fingerprint) *allocation {
 	if a == nil || a.group != g || c.Dst.from != a || c.Dst.at != c.Src.at || f.Collective != AllReduce || len(c.Src.bytes) <= flatBytes {
 		return nil
 	}
+	if forced := g.cfg.Algorithms[AllReduce]; forced != 0 && forced != schedule.Shared {
+		return nil
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.views == nil {

@@ -23,10 +23,16 @@ const (
 
 // How long a rank waits before it sleeps: looks at memory, and turns of other processes.
 // Sleep and wake cost tens of microseconds, turns next to nothing; but a rank that has
-// nothing to do for long must not use a processor.
+// nothing to do for long must not use a processor. Where there are processors for all ranks
+// a turn goes to somebody else, perhaps for milliseconds, and it is better to look for longer.
 const (
-	spinLooks = 64
-	spinTurns = 150
+	spinLooks     = 64
+	spinLooksWide = 500
+	spinTurns     = 150
+	// A turn of longTurn went to a program that has nothing to do with this one: whoever
+	// sleeps is preferred to it when it wakes. The next shortWaits waits end in sleep at once.
+	longTurn   = 300 * time.Microsecond
+	shortWaits = 50
 )
 
 // pool is the memory that the ranks of a host share, as one of them sees it.
@@ -36,6 +42,8 @@ type pool struct {
 	ranks int     // of the group
 	mates []*mate // by place; nil for this rank and for those that do not share
 
+	looks   int           // before it gives its processor away
+	short   int           // waits without turns that are to come
 	wake    chan struct{} // capacity 1
 	turn    uint64        // steps that this rank has made in calls by all together
 	pending []*ringLane   // that have frames to send; of the call under way
@@ -65,6 +73,9 @@ func (o *origin) newPool(r roster) (p *pool, fd int) {
 	}
 	p = &pool{ranks: len(r.Members), mates: make([]*mate, len(places)), wake: make(chan struct{}, 1), own: &arena{arenaShape: shapeOf(len(places))}}
 	p.place = o.place(r, r.rankOf(o.self.Name))
+	if p.looks = spinLooks; len(places) <= runtime.NumCPU() {
+		p.looks = spinLooksWide
+	}
 	fd, mem, err := createMemory(p.own.size)
 	if err != nil {
 		o.cfg.Log.Warn("collective: ranks of this host use sockets", "member", o.cfg.Name, "err", err)
@@ -234,14 +245,13 @@ func (p *pool) await(m *mate, ready func() (bool, error)) error {
 		}
 		return ok, err
 	}
-	for i := range spinLooks + spinTurns {
+	for range p.looks {
 		if ok, err := look(); ok || err != nil {
 			return err
 		}
-		if i >= spinLooks {
-			runtime.Gosched() // a rank of the same process
-			yieldProcessor()
-		}
+	}
+	if ok, err := p.takeTurns(look); ok || err != nil {
+		return err
 	}
 	parked, whom := p.own.parked(), uint64(m.place)+1
 	for {
@@ -256,6 +266,29 @@ func (p *pool) await(m *mate, ready func() (bool, error)) error {
 		}
 		<-p.wake
 	}
+}
+
+// takeTurns looks whenever others have had the processor.
+func (p *pool) takeTurns(look func() (bool, error)) (bool, error) {
+	if p.short > 0 {
+		p.short--
+		return false, nil
+	}
+	last := time.Now()
+	for range spinTurns {
+		runtime.Gosched() // a rank of the same process
+		yieldProcessor()
+		if ok, err := look(); ok || err != nil {
+			return ok, err
+		}
+		now := time.Now()
+		if now.Sub(last) > longTurn {
+			p.short = shortWaits
+			break
+		}
+		last = now
+	}
+	return false, nil
 }
 
 // push lets frames out that wait for room.
