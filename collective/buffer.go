@@ -61,17 +61,19 @@ func (t Type) String() string {
 func (t Type) half() bool { return t == Float16 || t == BFloat16 }
 
 // Buffer is memory of the caller: elements of one type. The zero value has no elements
-// and no type. It shares the memory of the slice that it was made of.
+// and no type. It shares the memory of the slice that it was made of, or is of Group.Alloc.
 type Buffer struct {
 	kind  Type
 	bytes []byte
+	from  *allocation // nil unless it is of Alloc
+	at    int         // where in it, in bytes
 }
 
 // Of returns the elements of a slice as a buffer. The memory stays the caller's.
 func Of[T Element](x []T) Buffer {
 	var one T
 	size := int(unsafe.Sizeof(one))
-	return Buffer{typeOf(one), unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), size*len(x))}
+	return Buffer{kind: typeOf(one), bytes: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), size*len(x))}
 }
 
 func typeOf(one any) Type {

@@ -35,7 +35,10 @@ func (g *Group) settle(ctx context.Context) error {
 		g.model.Far = 4 // what was measured is the slowest link; those within a node are not measured
 	}
 	forced := g.cfg.Algorithms
-	err := g.Barrier(ctx)
+	g.cfg.Algorithms = nil
+	all, err := g.agree(ctx, g.shared.complete())
+	g.cfg.Algorithms = forced
+	g.model.Shared = all
 	if err == nil && g.Size() > 1 && !g.cfg.NoCalibration {
 		err = g.calibrate(ctx)
 	}
@@ -43,6 +46,16 @@ func (g *Group) settle(ctx context.Context) error {
 	defer g.mu.Unlock()
 	g.cfg.Algorithms, g.base, g.completed = forced, g.seq, 0
 	return err
+}
+
+// agree waits for all ranks and reports whether yes is true on all.
+func (g *Group) agree(ctx context.Context, yes bool) (bool, error) {
+	x := []uint8{0}
+	if yes {
+		x[0] = 1
+	}
+	err := g.do(ctx, Call{Collective: Barrier, Dst: Of(x), Src: Of(x), Op: Min})
+	return x[0] == 1, err
 }
 
 // calibrate fills the model. Nobody else uses the group yet.
@@ -56,19 +69,7 @@ func (g *Group) calibrate(ctx context.Context) error {
 		}
 		forced[AllGather] = a
 		g.cfg.Algorithms = forced
-		least := 0.0
-		for round := range calibrationRounds {
-			begin := time.Now()
-			for range calibrationRepeats {
-				if err := g.AllGather(ctx, Of(all[:n*bytes]), Of(part[:bytes])); err != nil {
-					return 0, err
-				}
-			}
-			if t := time.Since(begin).Seconds() / calibrationRepeats; round == 0 || t < least {
-				least = t
-			}
-		}
-		return least, nil
+		return fastest(func() error { return g.AllGather(ctx, Of(all[:n*bytes]), Of(part[:bytes])) })
 	}
 	sizes := []int{1, calibrationMiddle, calibrationBytes}
 	var ring, burst [3]float64
@@ -101,6 +102,23 @@ func (g *Group) calibrate(ctx context.Context) error {
 		m.Gap = max(mean[3]-mean[0], 0) / float64(n-2)
 	}
 	return nil
+}
+
+// fastest is the time of a call in the fastest round.
+func fastest(call func() error) (float64, error) {
+	least := 0.0
+	for round := range calibrationRounds {
+		begin := time.Now()
+		for range calibrationRepeats {
+			if err := call(); err != nil {
+				return 0, err
+			}
+		}
+		if t := time.Since(begin).Seconds() / calibrationRepeats; round == 0 || t < least {
+			least = t
+		}
+	}
+	return least, nil
 }
 
 // line fits times of messages of one byte, calibrationMiddle and calibrationBytes, so many

@@ -24,13 +24,14 @@ const (
 	AllToAll
 	Barrier
 	pointToPoint
+	allocate
 )
 
 // String returns the name of the operation.
 func (c Collective) String() string {
 	names := [...]string{
 		0: "none", AllReduce: "all-reduce", ReduceScatter: "reduce-scatter", AllGather: "all-gather", Broadcast: "broadcast",
-		Reduce: "reduce", AllToAll: "all-to-all", Barrier: "barrier", pointToPoint: "message",
+		Reduce: "reduce", AllToAll: "all-to-all", Barrier: "barrier", pointToPoint: "message", allocate: "alloc",
 	}
 	if int(c) < len(names) {
 		return names[c]
@@ -81,6 +82,8 @@ type operation struct {
 	announced time.Time
 	waiting   atomic.Int32 // rank that it waits for, or -1
 	bytes     atomic.Int64 // received
+	inAll     *allocation  // what a call in place works in on all ranks
+	made      *allocation  // by an allocate
 }
 
 func (o *operation) collective() bool {
@@ -116,15 +119,38 @@ func (g *Group) enter(ctx context.Context, c Call) (*operation, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &operation{ctx: ctx, call: call, dst: c.Dst, src: c.Src, packing: c.Compression, done: make(chan struct{})}
+	if err := c.Dst.hold(); err != nil {
+		return nil, err
+	}
+	err = c.Src.hold()
+	o := &operation{ctx: ctx, call: call, dst: c.Dst, src: c.Src, packing: c.Compression}
+	if err == nil {
+		if call.Buffer > 0 {
+			o.inAll = c.Src.from
+		}
+		if err = g.line(o); err != nil {
+			o.src.drop()
+		}
+	}
+	if err != nil {
+		o.dst.drop()
+		return nil, err
+	}
+	return o, nil
+}
+
+// line puts an operation in its place in the order.
+func (g *Group) line(o *operation) error {
+	o.done = make(chan struct{})
 	o.waiting.Store(-1)
 	g.mu.Lock()
-	if err = g.err; err == nil {
-		err = ctx.Err()
+	err, call := g.err, o.call
+	if err == nil {
+		err = o.ctx.Err()
 	}
 	if err != nil {
 		g.mu.Unlock()
-		return nil, &OpError{Call: call, Rank: g.rank, Epoch: g.roster.Epoch, Seq: g.seq + 1 - g.base, Waiting: -1, Err: err}
+		return &OpError{Call: call, Rank: g.rank, Epoch: g.roster.Epoch, Seq: g.seq + 1 - g.base, Waiting: -1, Err: err}
 	}
 	g.running.Add(1)
 	g.seq++
@@ -142,7 +168,7 @@ func (g *Group) enter(ctx context.Context, c Call) (*operation, error) {
 	if differs != nil {
 		g.fail(differs, true)
 	}
-	return o, nil
+	return nil
 }
 
 // carry waits for a call's turn and carries it out.
@@ -194,6 +220,10 @@ func (g *Group) end(o *operation, err error) {
 		g.completed++
 	}
 	g.mu.Unlock()
+	if o.call.Collective != pointToPoint { // who sends holds it
+		o.dst.drop()
+		o.src.drop()
+	}
 	o.dst, o.src, o.packing = Buffer{}, Buffer{}, Compression{}
 	close(o.done)
 }
@@ -243,6 +273,14 @@ const judgement = 500 * time.Millisecond
 
 // perform moves the data of a call.
 func (g *Group) perform(o *operation) error {
+	switch {
+	case o.call.Collective == allocate:
+		return g.allocate(o)
+	case o.inAll != nil:
+		return g.together.inPlace(o)
+	case o.call.Algorithm == schedule.Shared:
+		return g.together.allReduce(o, o.dst.bytes, o.src.bytes)
+	}
 	plan, err := g.plan(&o.call)
 	if err != nil {
 		return err

@@ -74,7 +74,14 @@ func (g *Group) checkRest(c *Call, f *Fingerprint, needsOp, needsRoot bool) erro
 		f.Algorithm = schedule.Direct
 		return c.Compression.check(c)
 	}
+	if a := g.inAll(c, f); a != nil {
+		f.Algorithm, f.Buffer, f.Offset = schedule.Shared, int(a.number), c.Src.at
+		return nil
+	}
 	f.Algorithm = g.algorithm(f)
+	if f.Algorithm == schedule.Shared && !g.model.Shared {
+		return argument("%v by shared memory, which some ranks of the group do not share", f.Collective)
+	}
 	return nil
 }
 

@@ -21,6 +21,7 @@ type model struct {
 	// other rank.
 	Handover, Handovers float64
 	Combine             float64 // of a byte that is combined
+	Shared              bool    // all ranks share memory
 	Far                 float64 // how many times as fast as that a byte within a node is; 1 at least
 }
 
@@ -47,6 +48,9 @@ func (m *model) choose(f *Fingerprint, deterministic bool) schedule.Algorithm {
 			candidates = append(candidates, schedule.Tree, schedule.Chain)
 		}
 	case AllReduce, Barrier:
+		if m.Shared { // it copies least and waits least at any size: nothing to estimate
+			return schedule.Shared
+		}
 		if !foldOnly {
 			candidates = append(candidates, schedule.RecursiveDoubling, schedule.HalvingDoubling, schedule.Ring)
 			if m.Nodes > 1 && m.Local > 1 {

@@ -64,6 +64,8 @@ type Config struct {
 	AllowInsecure bool
 	// TCPOnly does without unix sockets between ranks on one host.
 	TCPOnly bool
+	// SocketsOnly does without shared memory between ranks on one host.
+	SocketsOnly bool
 	// Node is the failure domain with fast links inside. Default: the host.
 	Node string
 	// Streams is the number of connections that share the data of calls between two ranks, and
@@ -166,6 +168,9 @@ func known(c Collective, a schedule.Algorithm) error {
 	g.runner.init(g)
 	if c == 0 || c >= pointToPoint {
 		return fmt.Errorf("no operation %v", c)
+	}
+	if a == schedule.Shared && (c == AllReduce || c == Barrier) {
+		return nil
 	}
 	_, err := g.plan(&Fingerprint{Collective: c, Algorithm: a, Type: Uint8})
 	return err

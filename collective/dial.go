@@ -93,7 +93,7 @@ func (o *origin) introduce(conn *stream.Conn, h hello) (a answer, err error) {
 // connect makes the connections of a group: this rank dials those before it and is
 // dialed by those behind. The error names who could not be reached. All of them have come
 // to the rendezvous a moment ago, so that it takes no longer than connections do.
-func (o *origin) connect(ctx context.Context, r roster) ([]*peer, error) {
+func (o *origin) connect(ctx context.Context, r roster, shared *pool, fd int) ([]*peer, error) {
 	ctx, stop := context.WithTimeout(ctx, handshakeTimeout+time.Duration(len(r.Members))*connectTime)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -107,7 +107,7 @@ func (o *origin) connect(ctx context.Context, r roster) ([]*peer, error) {
 			continue
 		}
 		go func() {
-			p, err := o.connectTo(ctx, r, rank, i)
+			p, err := o.connectTo(ctx, r, rank, i, shared, fd)
 			if err != nil {
 				failed <- &MissingError{Names: []string{m.Name}, Err: err}
 				if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
@@ -164,7 +164,7 @@ func (o *origin) streams(to member) int {
 }
 
 // connectTo makes all connections to one rank.
-func (o *origin) connectTo(ctx context.Context, r roster, rank, i int) (*peer, error) {
+func (o *origin) connectTo(ctx context.Context, r roster, rank, i int, shared *pool, fd int) (*peer, error) {
 	p := &peer{rank: i}
 	to := r.Members[i]
 	keys := []linkKey{{Kind: linkControl}}
@@ -190,9 +190,7 @@ func (o *origin) connectTo(ctx context.Context, r roster, rank, i int) (*peer, e
 			l, err = o.take(ctx, key)
 		}
 		if err != nil {
-			for _, l := range links {
-				l.close(err)
-			}
+			closeLinks(links, err)
 			return nil, err
 		}
 		links = append(links, l)
@@ -202,12 +200,34 @@ func (o *origin) connectTo(ctx context.Context, r roster, rank, i int) (*peer, e
 		p.direct, p.data = links[1].lane, links[2].lane
 		return p, nil
 	}
-	var conns []*stream.Conn
-	for _, l := range links[1:] {
-		conns = append(conns, l.conn)
+	if data := 1 + streams; links[data].shared {
+		m, err := shared.share(ctx, links[data], fd, r.Epoch, i, o.place(r, i), i < rank)
+		if err != nil {
+			closeLinks(links, err)
+			return nil, err
+		}
+		if m != nil {
+			p.direct, p.data = newSocketLane(connections(links[1:data])), m.lane
+			closeLinks(links[data+1:], ErrClosed)
+			return p, nil
+		}
 	}
+	conns := connections(links[1:])
 	p.direct, p.data = newSocketLane(conns[:streams]), newSocketLane(conns[streams:])
 	return p, nil
+}
+
+func connections(links []link) (conns []*stream.Conn) {
+	for _, l := range links {
+		conns = append(conns, l.conn)
+	}
+	return conns
+}
+
+func closeLinks(links []link, err error) {
+	for _, l := range links {
+		l.close(err)
+	}
 }
 
 // open dials one connection. A rank that does not listen is tried again: it may be about
@@ -216,8 +236,8 @@ func (o *origin) open(ctx context.Context, to member, key linkKey) (link, error)
 	if o.cfg.Local != nil {
 		return o.openLocal(to, key)
 	}
-	conn, _, err := o.dial(ctx, to, hello{Group: o.cfg.Group, To: to.Name, Link: key})
-	return link{conn: conn}, err
+	conn, a, err := o.dial(ctx, to, hello{Group: o.cfg.Group, To: to.Name, Link: key, Shares: key.Kind == linkData && key.Index == 0 && o.shares()})
+	return link{conn: conn, shared: a.Shares}, err
 }
 
 // openLocal connects two ranks of one process.

@@ -73,7 +73,10 @@
 // # Connections
 //
 // Ranks of one process ([Local]) use each other's slices where they are. Ranks of one host
-// use unix sockets, others TCP, with several connections for data. They find each other in
+// share memory where the system is Linux (files without a name, whose length is sealed, handed
+// over by the unix socket that connects them: nothing is left by a process that dies), else
+// use unix sockets; others use TCP, with several connections for data. When all ranks share
+// memory, an all-reduce needs no messages. They find each other in
 // a coordination store or by a list of addresses. Both ends of each connection prove that
 // they know Config.Secret; only loopback addresses are listened on unless TLS is on or the
 // caller says otherwise.
@@ -81,14 +84,16 @@
 // # Concurrency, ownership, blocking
 //
 // All methods are safe from any goroutine. Buffers belong to a call until it returns, or
-// its Handle is done, and nothing is kept afterwards. Calls block until the rank's part is
+// its Handle is done, and nothing is kept afterwards. Memory of [Group.Alloc] is the caller's
+// until [Buffer.Free], or Close of the last group. Calls block until the rank's part is
 // complete, at most until their context ends or Config.Timeout has passed.
 //
 // # Errors
 //
 // [OpError] says which call failed on which rank and how far it came; it wraps the cause:
 // [RankError], [MismatchError], the end of the context, [ErrAborted] or [ErrClosed].
-// [ErrArgument] is local to the rank: nothing was sent, and the group is as it was.
+// [ErrArgument] is local to the rank: nothing was sent, and the group is as it was. So it is
+// after [ErrMemory], which all ranks have.
 //
 // # Limits
 //
@@ -97,7 +102,8 @@
 // the buffer: reduce-scatter by ring, reduce on other ranks than the root, operations in
 // place by algorithms that fold (Direct: one part of n); for compressed calls twice what the
 // buffer is packed to. There are n-1 times 3 connections to a rank or more, for each group; a
-// rank listens once, whatever number of groups it is in.
+// rank listens once, whatever number of groups it is in. A rank that shares memory has at
+// most 64 mates, 1 MiB for all and 64 KiB to 1 MiB for each of them.
 //
 // # References
 //

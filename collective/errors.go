@@ -28,10 +28,15 @@ var (
 	// ErrConflict means that a group or member of that name exists, or that this one was
 	// declared dead.
 	ErrConflict = errors.New("collective: conflict")
+	// ErrMemory means that a rank could not make or map memory for an Alloc. The group is as
+	// it was before.
+	ErrMemory = errors.New("collective: no memory")
 	// ErrRefused means that the other end of a connection is no member of the group, or
 	// does not speak the protocol.
 	ErrRefused = errors.New("collective: refused")
 )
+
+var errElsewhere = errors.New("it failed on another rank")
 
 // OpError is the error of a call. Unwrap gives the first cause.
 type OpError struct {

@@ -53,3 +53,19 @@ func (l tainted) send(h *header, payload []byte, _ bool) (ticket, error) {
 	copy(payload, []byte{0xff, 0xff, 0xff, 0xff})
 	return l.lane.send(h, payload, true)
 }
+
+// The memory that ranks share, for tests that write to it what no rank would.
+var (
+	CreateMemory = createMemory
+	MapMemory    = mapMemory
+)
+
+// Arena is the memory of this rank that others map, and the offsets of words in it: of its
+// steps, of what it has sent to a rank, and of what that has read.
+func (g *Group) Arena(to int) (mem []byte, step, head, tail int) {
+	place := to // where all ranks are of one host
+	return g.shared.own.mem, stepAt, indexesAt + 2*wordBytes*place, indexesAt + 2*wordBytes*place + wordBytes
+}
+
+// CallAt is where the headers of the latest calls lie.
+func (g *Group) CallAt(n int) int { return callsAt + n*headerBytes }

@@ -17,7 +17,7 @@ import (
 
 // kinds are the ways in which ranks may be connected.
 func kinds(t *testing.T) map[string]func(int, *collective.Config) {
-	return map[string]func(int, *collective.Config){"local": nil, "unix": overSockets(t, false, nil), "tcp": overSockets(t, true, nil)}
+	return map[string]func(int, *collective.Config){"local": nil, "memory": overMemory(t, nil), "unix": overSockets(t, false, nil), "tcp": overSockets(t, true, nil)}
 }
 
 func sumOnes(ctx context.Context, g *collective.Group, count int) error {

@@ -40,6 +40,8 @@ type Fingerprint struct {
 	Codec      codec.Format // how elements travel; zero: as they are
 	Root       int
 	Count      int // elements, as in the shape of the schedule
+	Buffer     int // which buffer of Alloc it combines on all ranks at once, from 1; 0: none
+	Offset     int // bytes into it
 }
 
 // String names what was called.
@@ -52,11 +54,14 @@ func (f Fingerprint) String() string {
 	if f.Codec != 0 {
 		s += fmt.Sprintf(" as %v", f.Codec)
 	}
-	if f.Op != 0 {
+	if f.Op != 0 && f.Collective != allocate {
 		s += " " + f.Op.String()
 	}
 	if f.Collective == Broadcast || f.Collective == Reduce {
 		s += fmt.Sprintf(" root %d", f.Root)
+	}
+	if f.Buffer > 0 {
+		s += fmt.Sprintf(" in buffer %d at %d", f.Buffer, f.Offset)
 	}
 	if f.Algorithm != 0 {
 		s += " by " + f.Algorithm.String()
@@ -101,8 +106,10 @@ func (h *header) encode(dst *[headerBytes]byte) {
 	le.PutUint64(dst[24:], h.seq)
 	le.PutUint64(dst[32:], uint64(h.call.Count))
 	le.PutUint32(dst[40:], h.length)
-	dst[44] = byte(h.call.Codec)
-	clear(dst[45:60])
+	le.PutUint32(dst[44:], uint32(h.call.Buffer))
+	le.PutUint64(dst[48:], uint64(h.call.Offset))
+	dst[56] = byte(h.call.Codec)
+	clear(dst[57:60])
 	le.PutUint32(dst[60:], kernel.CRC32C(0, dst[:60]))
 }
 
@@ -120,7 +127,8 @@ func (h *header) decode(src []byte) error {
 	h.kind = frameKind(src[3])
 	h.call = Fingerprint{
 		Collective: Collective(src[4]), Type: Type(src[5]), Op: Op(src[6]), Algorithm: schedule.Algorithm(src[7]),
-		Codec: codec.Format(src[44]), Root: int(le.Uint32(src[8:])), Count: int(le.Uint64(src[32:])),
+		Codec: codec.Format(src[56]), Root: int(le.Uint32(src[8:])), Count: int(le.Uint64(src[32:])),
+		Buffer: int(le.Uint32(src[44:])), Offset: int(le.Uint64(src[48:])),
 	}
 	h.part, h.epoch, h.seq, h.length = le.Uint32(src[12:]), le.Uint64(src[16:]), le.Uint64(src[24:]), le.Uint32(src[40:])
 	if h.kind == 0 || h.kind >= frameKindEnd {

@@ -36,6 +36,7 @@ type Group struct {
 	model   model
 	nodes   []int   // node of each rank
 	bargain bargain // about backends
+	shared  *pool   // nil without shared memory
 
 	peers []*peer // by rank; nil for this one
 	// whole is closed when the group has failed or was closed.
@@ -59,7 +60,10 @@ type Group struct {
 	splits         uint64
 	sent, received atomic.Int64 // bytes of payload
 
-	runner runner // of the call that is being carried out
+	runner   runner // of the call that is being carried out
+	together together
+
+	allocations uint32 // made so far, by calls
 }
 
 // peer is another rank, as this one sees it.
@@ -80,18 +84,22 @@ type peer struct {
 }
 
 // newGroup begins a group whose connections are there.
-func newGroup(cfg Config, r roster, o *origin, peers []*peer) *Group {
+func newGroup(cfg Config, r roster, o *origin, peers []*peer, shared *pool) *Group {
 	g := &Group{
 		cfg: cfg, log: cfg.Log, roster: r, rank: r.rankOf(o.self.Name), origin: o, peers: peers,
-		whole: make(chan struct{}), lost: map[int]bool{}, nodes: r.nodes(),
+		whole: make(chan struct{}), lost: map[int]bool{}, nodes: r.nodes(), shared: shared,
 	}
 	g.runner.init(g)
+	g.together = together{pool: shared, group: g, block: make([]byte, foldBytes), sums: make([]float32, foldBytes)}
 	for _, p := range peers {
 		if p != nil {
 			p.sending, p.taking = make(chan struct{}, 1), make(chan struct{}, 1)
 			p.silent = make(chan struct{})
 			p.heard.Store(int64(time.Since(o.began)))
 			g.running.Go(func() { g.listen(p) })
+			if l, ok := p.data.(*ringLane); ok {
+				g.running.Go(l.mate.listen)
+			}
 		}
 	}
 	g.running.Go(g.watch)
@@ -188,6 +196,8 @@ func (g *Group) Close() error {
 			}
 		}
 		g.running.Wait()
+		g.origin.forget(g, g.replaced)
+		g.shared.free()
 		if !g.replaced {
 			g.origin.close()
 		}

@@ -56,13 +56,23 @@ func overSockets(tb testing.TB, tcp bool, change func(rank int, c *collective.Co
 	tb.Helper()
 	s := memoryStore(tb)
 	return func(rank int, c *collective.Config) {
-		c.Local, c.Store, c.TCPOnly = nil, s, tcp
+		c.Local, c.Store, c.TCPOnly, c.SocketsOnly = nil, s, tcp, true
 		c.Secret = []byte("of the test")
 		c.Log = slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 		if change != nil {
 			change(rank, c)
 		}
 	}
+}
+
+// overMemory lets ranks meet in a store and share memory.
+func overMemory(tb testing.TB, change func(rank int, c *collective.Config)) func(int, *collective.Config) {
+	return overSockets(tb, false, func(rank int, c *collective.Config) {
+		c.SocketsOnly = false
+		if change != nil {
+			change(rank, c)
+		}
+	})
 }
 
 func memoryStore(tb testing.TB) store.Store {
@@ -102,8 +112,8 @@ func errorsOf(n int, f func(rank int) error) []error {
 func TestSmallestUse(t *testing.T) {
 	leakless(t)
 	for name, change := range map[string]func(int, *collective.Config){
-		"local": nil, "unix": overSockets(t, false, nil), "tcp": overSockets(t, true, func(_ int, c *collective.Config) { c.Streams = 3 }),
-		"calibrated": overSockets(t, false, func(_ int, c *collective.Config) { c.NoCalibration = false }),
+		"local": nil, "memory": overMemory(t, nil), "unix": overSockets(t, false, nil), "tcp": overSockets(t, true, func(_ int, c *collective.Config) { c.Streams = 3 }),
+		"calibrated": overMemory(t, func(_ int, c *collective.Config) { c.NoCalibration = false }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			leakless(t)

@@ -136,11 +136,14 @@ func (o *origin) assemble(ctx context.Context, r roster) (*Group, error) {
 	if err != nil {
 		return nil, err // as on all other ranks
 	}
-	peers, err := o.connect(ctx, r)
+	shared, fd := o.newPool(r)
+	peers, err := o.connect(ctx, r, shared, fd)
+	closeDescriptor(fd)
 	if err != nil {
+		shared.free()
 		return nil, err
 	}
-	g := newGroup(o.cfg, r, o, peers)
+	g := newGroup(o.cfg, r, o, peers, shared)
 	g.bargain = terms
 	if err := g.settle(ctx); err != nil {
 		g.replaced = true // the origin may have another chance

@@ -34,6 +34,8 @@ type tally struct {
 	done uint64
 	busy bool // somebody uses what comes next
 	err  error
+	// drive, where there is one, waits for a send by carrying it on.
+	drive func(n uint64) error
 }
 
 // ticket stands for one send. The zero value is through.
@@ -57,6 +59,9 @@ func (t ticket) through() bool {
 func (t ticket) wait() error {
 	if t.tally == nil {
 		return nil
+	}
+	if t.tally.drive != nil {
+		return t.tally.drive(t.n)
 	}
 	t.tally.mu.Lock()
 	defer t.tally.mu.Unlock()

@@ -385,6 +385,29 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
+// Ranks that share memory, where the chosen algorithm is Shared and where it is not.
+func TestMatrixOverMemory(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 16} {
+		if testing.Short() && n > 5 || collective.RaceEnabled && n > 3 {
+			continue
+		}
+		for _, a := range append([]schedule.Algorithm{schedule.Shared}, algorithms...) {
+			if a == schedule.Shared && n == 1 || a != 0 && a != schedule.Shared && n != 3 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%d ranks, %v", n, a), func(t *testing.T) {
+				leakless(t)
+				groups := found(t, n, overMemory(t, func(_ int, c *collective.Config) { force(a, c) }))
+				counts := oddCounts(n)
+				if a != 0 || collective.RaceEnabled {
+					counts = []int{1, 7, 9001}
+				}
+				runMatrix(t, groups, a, counts)
+			})
+		}
+	}
+}
+
 func TestMatrixOverSockets(t *testing.T) {
 	for name, tcp := range map[string]bool{"unix": false, "tcp": true} {
 		for _, a := range algorithms {

@@ -58,6 +58,7 @@ func (g *Group) Send(ctx context.Context, src Buffer, to int) error {
 	if err != nil {
 		return err
 	}
+	defer src.drop()
 	if err := g.hold(ctx, p.sending, o); err != nil {
 		return err
 	}
@@ -97,6 +98,7 @@ func (g *Group) Recv(ctx context.Context, dst Buffer, from int) error {
 	if err != nil {
 		return err
 	}
+	defer dst.drop()
 	if err := g.hold(ctx, p.taking, o); err != nil {
 		return err
 	}
@@ -132,13 +134,16 @@ func (g *Group) recvDirect(o *operation, p *peer) error {
 	return nil
 }
 
-// enterDirect begins a message to or from a peer.
+// enterDirect begins a message to or from a peer, and holds its buffer.
 func (g *Group) enterDirect(ctx context.Context, b Buffer, rank int) (*peer, *operation, error) {
 	if rank < 0 || rank >= g.Size() || rank == g.rank {
 		return nil, nil, argument("message with rank %d, must be 0 to %d and not rank %d itself", rank, g.Size()-1, g.rank)
 	}
 	if b.kind == 0 {
 		return nil, nil, argument("message of no type")
+	}
+	if err := b.hold(); err != nil {
+		return nil, nil, err
 	}
 	o := &operation{ctx: ctx, call: Fingerprint{Collective: pointToPoint, Type: b.kind, Count: b.Len()}, src: b, done: make(chan struct{})}
 	o.waiting.Store(int32(rank))

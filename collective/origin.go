@@ -40,6 +40,7 @@ type origin struct {
 	hosted  round            // for ranks that take this one for the host of the rendezvous
 	changed chan struct{}    // closed when parked or hosted have changed
 	closed  bool
+	kept    []*allocation // that were not freed when their group was the latest
 }
 
 // linkKey says what a connection is for.
@@ -61,8 +62,9 @@ const (
 
 // link is one connection of a group.
 type link struct {
-	conn *stream.Conn
-	lane lane // within a process; conn is nil then
+	conn   *stream.Conn
+	lane   lane // within a process; conn is nil then
+	shared bool // memory is handed over by it before it is used
 }
 
 func (l link) close(err error) {
@@ -129,6 +131,7 @@ type hello struct {
 	Group    string
 	To       string // name of the member that was dialed; for linkMeet nobody's
 	Link     linkKey
+	Shares   bool      `json:",omitempty"` // it shares memory, if it reaches a unix socket
 	Proposal *proposal `json:",omitempty"`
 }
 
@@ -136,6 +139,7 @@ type hello struct {
 type answer struct {
 	Error    string  `json:",omitempty"`
 	Conflict bool    `json:",omitempty"` // what Error wraps
+	Shares   bool    `json:",omitempty"` // memory is shared by this connection
 	Roster   *roster `json:",omitempty"`
 	Host     *member `json:",omitempty"` // to ask instead
 }
@@ -152,10 +156,12 @@ func (o *origin) admit(conn *stream.Conn, h hello) error {
 		return fmt.Errorf("%w: link of kind %d", ErrRefused, h.Link.Kind)
 	}
 	_ = conn.NetConn().SetReadDeadline(time.Time{}) // a connection that cannot shows when it is used
-	if err := sendJSON(conn, answer{}); err != nil {
+	_, local := conn.NetConn().(*net.UnixConn)
+	shared := h.Shares && local && o.shares()
+	if err := sendJSON(conn, answer{Shares: shared}); err != nil {
 		return err
 	}
-	return o.park(h.Link, link{conn: conn})
+	return o.park(h.Link, link{conn: conn, shared: shared})
 }
 
 // branchNonce tells the members of a group that is split from another from those of that one.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,8 +37,9 @@ func rankProcess(text string, addresses []string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	over := os.Getenv("COLLECTIVE_TEST_OVER")
 	g, err := collective.Join(ctx, collective.Config{
-		Rank: rank, Size: len(addresses), Addresses: addresses, TCPOnly: os.Getenv("COLLECTIVE_TEST_TCP") != "",
+		Rank: rank, Size: len(addresses), Addresses: addresses, TCPOnly: over == "tcp", SocketsOnly: over == "unix",
 		Secret: []byte("of the test"), NoCalibration: true,
 	})
 	if err != nil {
@@ -64,12 +66,9 @@ type process struct {
 	lines chan string
 }
 
-func startRank(t *testing.T, rank int, addresses []string, tcp bool) *process {
+func startRank(t *testing.T, rank int, addresses []string, over string) *process {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprint("COLLECTIVE_TEST_RANK=", rank), "COLLECTIVE_TEST_ADDRESSES="+strings.Join(addresses, ","))
-	if tcp {
-		cmd.Env = append(cmd.Env, "COLLECTIVE_TEST_TCP=1")
-	}
+	cmd.Env = append(os.Environ(), fmt.Sprint("COLLECTIVE_TEST_RANK=", rank), "COLLECTIVE_TEST_ADDRESSES="+strings.Join(addresses, ","), "COLLECTIVE_TEST_OVER="+over)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -103,13 +102,13 @@ func (p *process) expect(t *testing.T, begin string, deadline time.Time) {
 // second; they have made a smaller group and a correct sum within two. So it is when the
 // host of the rendezvous is killed.
 func TestProcessKilled(t *testing.T) {
-	for _, tcp := range []bool{false, true} {
+	for _, over := range []string{"memory", "unix", "tcp"} {
 		for _, victim := range []int{0, 2} {
-			t.Run(fmt.Sprintf("rank %d, tcp %v", victim, tcp), func(t *testing.T) {
+			t.Run(fmt.Sprintf("rank %d, %s", victim, over), func(t *testing.T) {
 				addresses := freeAddresses(t, 4)
 				var ranks []*process
 				for rank := range addresses {
-					ranks = append(ranks, startRank(t, rank, addresses, tcp))
+					ranks = append(ranks, startRank(t, rank, addresses, over))
 				}
 				for _, p := range ranks {
 					p.expect(t, "joined", time.Now().Add(patience))
@@ -132,4 +131,26 @@ func TestProcessKilled(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Case 25: a run of which all processes were killed leaves nothing that the next one at the
+// same addresses would find.
+func TestCase25CrashedRunLeavesNothing(t *testing.T) {
+	addresses := freeAddresses(t, 3)
+	for range 2 {
+		var ranks []*process
+		for rank := range addresses {
+			ranks = append(ranks, startRank(t, rank, addresses, "memory"))
+		}
+		for _, p := range ranks {
+			p.expect(t, "joined", time.Now().Add(patience))
+		}
+		for _, p := range ranks {
+			require.NoError(t, p.cmd.Process.Kill())
+			_ = p.cmd.Wait() // it was killed
+		}
+	}
+	left, err := filepath.Glob("/dev/shm/*elasticps*")
+	require.NoError(t, err)
+	require.Empty(t, left)
 }

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/elasticps/elasticps/collective/schedule"
@@ -58,6 +59,9 @@ func (e *laneError) Unwrap() error { return e.err }
 func with(rank int, err error) error {
 	if err == nil {
 		return nil
+	}
+	if known := (*laneError)(nil); errors.As(err, &known) {
+		return err
 	}
 	return &laneError{rank, err}
 }

@@ -25,6 +25,9 @@ const (
 	Chain
 	// Hierarchical combines within the nodes, then between them, and distributes within.
 	Hierarchical
+	// Shared combines in memory that all ranks share, in their order. It has no plan: there
+	// are no messages.
+	Shared
 	algorithmEnd
 )
 
@@ -33,6 +36,7 @@ func (a Algorithm) String() string {
 	names := [...]string{
 		0: "automatic", Flat: "flat", Direct: "direct", RecursiveDoubling: "recursive doubling",
 		HalvingDoubling: "halving-doubling", Ring: "ring", Tree: "tree", Chain: "chain", Hierarchical: "hierarchical",
+		Shared: "shared",
 	}
 	if int(a) < len(names) {
 		return names[a]
@@ -42,7 +46,7 @@ func (a Algorithm) String() string {
 
 // Folds reports whether every element is combined in the order of the ranks, so that the
 // result has the same bits for any size and any split into operations.
-func (a Algorithm) Folds() bool { return a == Flat || a == Direct }
+func (a Algorithm) Folds() bool { return a == Flat || a == Direct || a == Shared }
 
 // unsupported is the error of an algorithm that an operation does not have.
 func unsupported(op string, a Algorithm) error {

@@ -343,7 +343,7 @@ func TestAllToAllTransposes(t *testing.T) {
 // The combination of a fold does not depend on how the elements were cut into operations.
 func TestFoldsKeepTheirOrder(t *testing.T) {
 	for a := Flat; a < algorithmEnd; a++ {
-		require.Equal(t, a == Flat || a == Direct, a.Folds(), a)
+		require.Equal(t, a == Flat || a == Direct || a == Shared, a.Folds(), a)
 	}
 }
 

@@ -14,6 +14,13 @@ func reduceSizes() []int64 { return []int64{64 * kib, mib, 4 * mib, 64 * mib} }
 // smallReduce is the size whose latency is measured.
 const smallReduce = kib
 
+// Transports of ranks, beside unix and TCP sockets.
+const (
+	transportProcess = "inproc"
+	transportShared  = "shm"
+	transportAlloc   = "alloc" // shared memory, and buffers in it
+)
+
 // wireBytes is how many times the bytes of the buffer all ranks together send at least, and
 // so what the algorithm's bandwidth is less than that of the wire.
 const wireBytes = 2 * (numRanks - 1)
@@ -30,7 +37,7 @@ func reduceFamily(transport string) family {
 // the bound that raw streams between the same processes set, and the time of a small one.
 func (b *bench) measureReduce(ctx context.Context, transport, name string) error {
 	b.retire()
-	c, err := startRanks(ctx, transport, b.secret, b.stderr)
+	c, err := startRanks(ctx, transport, b.secret, b.stderr, 0)
 	if err != nil {
 		return err
 	}
@@ -70,7 +77,16 @@ func (c *crewOfRanks) bound(transport string, size int64) probe {
 		}
 		return figures, err
 	}
-	if transport == transportLocal {
+	switch transport {
+	case transportShared, transportAlloc:
+		return func(ctx context.Context, d time.Duration) ([]float64, error) {
+			if err := c.tell(ctx, orderCopy, d.Nanoseconds(), size); err != nil {
+				return nil, err
+			}
+			sum, err := c.copies(ctx, d, size)
+			return []float64{sum / numRanks}, err
+		}
+	case transportProcess:
 		var to [][]float32
 		for range numRanks - 1 {
 			to = append(to, gradient(size))
@@ -113,12 +129,11 @@ func (c *crewOfRanks) latency(ctx context.Context, d time.Duration) ([]float64, 
 		if err := c.tell(ctx, orderReduce, smallReduce, batch); err != nil {
 			return nil, err
 		}
-		c.buffers = nil
-		for range c.groups {
-			c.buffers = append(c.buffers, gradient(smallReduce))
+		if err := c.prepare(ctx, smallReduce); err != nil {
+			return nil, err
 		}
 		err := c.each(func(i int) error {
-			x := collective.Of(c.buffers[i])
+			x := c.buffers[i]
 			for range batch {
 				begin := time.Now()
 				if err := c.groups[i].AllReduce(ctx, x, x, collective.Average); err != nil {

@@ -30,11 +30,15 @@
 //	optimizer.adam.cache Adam in cache, against the pure-Go version of it
 //	codec.*              conversion of float32 to and from 16 and 8 bits
 //	allocs.*             allocations of client and server, resident memory of a server
-//	allreduce.T          all-reduce of four ranks, processes but for local: bytes of the
-//	                     buffer per second, against the raw streams of all ranks to their
-//	                     next ones at the same time, over 2(n-1); for local, against copies
+//	allreduce.T          all-reduce of four ranks over T: tcp, unix, shm, alloc (shared memory,
+//	                     with the buffers in it) or inproc (all ranks in one process): bytes
+//	                     of the buffer per second, against the raw streams of all ranks to
+//	                     their next ones at the same time, over 2(n-1); for shm and alloc
+//	                     against copies of a buffer in each process at the same time, for
+//	                     inproc against those of one to all others
 //	allreduce.T.busbw    the same times 2(n-1)/n
 //	allreduce.T.latency  one of 1 KiB, p50 and p99
+//	allreduce.choice.T   the algorithm that a group chooses against the best one of all
 //	migrate              goodput of moving a shard while four workers push to it and to
 //	                     others, with a millisecond of thought between two pushes
 //	migrate.freeze       how long the shard acknowledged nothing, as the product reports

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/elasticps/elasticps/collective"
+	"github.com/elasticps/elasticps/collective/schedule"
 )
 
 // roleRank as the first argument makes the program one of the ranks of a group.
@@ -24,23 +25,26 @@ const numRanks = 4
 const (
 	orderEnd    int64 = iota
 	orderReduce       // all-reduces: bytes of each; how many
-	orderStream       // a raw stream to the next rank: for so many nanoseconds; bytes of a probe
+	orderStream       // a raw stream to the next rank: for so many nanoseconds
+	orderCopy         // plain copies of memory: for so many nanoseconds; bytes
 )
 
 // crewOfRanks is a group, of which this process has the first rank or all.
 type crewOfRanks struct {
-	groups  []*collective.Group // of this process
-	buffers [][]float32         // of each of those
-	raw     *rawServer
-	next    *rawConn // raw stream to the next rank
-	procs   []*exec.Cmd
-	cancel  context.CancelFunc
+	groups    []*collective.Group // of this process
+	transport string
+	algorithm schedule.Algorithm  // of all-reduces; none: the group chooses
+	buffers   []collective.Buffer // of each of those
+	raw       *rawServer
+	next      *rawConn // raw stream to the next rank
+	procs     []*exec.Cmd
+	cancel    context.CancelFunc
 }
 
-// startRanks starts a group over a transport.
-func startRanks(ctx context.Context, transport, secret string, stderr io.Writer) (*crewOfRanks, error) {
+// startRanks starts a group over a transport, with one algorithm for its all-reduces or none.
+func startRanks(ctx context.Context, transport, secret string, stderr io.Writer, a schedule.Algorithm) (*crewOfRanks, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	c := &crewOfRanks{cancel: cancel}
+	c := &crewOfRanks{transport: transport, algorithm: a, cancel: cancel}
 	err := c.start(ctx, transport, secret, stderr)
 	if err != nil {
 		c.close(ctx)
@@ -50,7 +54,7 @@ func startRanks(ctx context.Context, transport, secret string, stderr io.Writer)
 }
 
 func (c *crewOfRanks) start(ctx context.Context, transport, secret string, stderr io.Writer) error {
-	if transport == transportLocal {
+	if transport == transportProcess {
 		return c.joinLocal(ctx)
 	}
 	var addresses []string
@@ -62,7 +66,7 @@ func (c *crewOfRanks) start(ctx context.Context, transport, secret string, stder
 		addresses = append(addresses, a)
 	}
 	for rank := 1; rank < numRanks; rank++ {
-		cmd := exec.CommandContext(ctx, executable(), roleRank, "-rank", fmt.Sprint(rank), "-transport", transport, "-addresses", strings.Join(addresses, ","))
+		cmd := exec.CommandContext(ctx, executable(), roleRank, "-rank", fmt.Sprint(rank), "-transport", transport, "-algorithm", fmt.Sprint(uint8(c.algorithm)), "-addresses", strings.Join(addresses, ","))
 		cmd.Env = append(os.Environ(), secretVariable+"="+secret)
 		cmd.Stderr = stderr
 		if err := cmd.Start(); err != nil {
@@ -78,7 +82,7 @@ func (c *crewOfRanks) joinLocal(ctx context.Context) error {
 	local := &collective.Local{}
 	c.groups = make([]*collective.Group, numRanks)
 	return c.each(func(i int) (err error) {
-		c.groups[i], err = collective.Join(ctx, collective.Config{Rank: i, Size: numRanks, Local: local})
+		c.groups[i], err = collective.Join(ctx, collective.Config{Rank: i, Size: numRanks, Local: local, Algorithms: force(c.algorithm)})
 		return err
 	}, numRanks)
 }
@@ -102,12 +106,16 @@ func (c *crewOfRanks) join(ctx context.Context, rank int, transport, secret stri
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	g, err := collective.Join(ctx, collective.Config{
-		Rank: rank, Size: numRanks, Addresses: addresses, Secret: []byte(secret), TCPOnly: transport == transportTCP,
+		Rank: rank, Size: numRanks, Addresses: addresses, Secret: []byte(secret),
+		TCPOnly: transport == transportTCP, SocketsOnly: transport == transportUnix, Algorithms: force(c.algorithm),
 	})
 	if err != nil {
 		return err
 	}
 	c.groups = []*collective.Group{g}
+	if transport == transportShared || transport == transportAlloc {
+		return nil
+	}
 	if c.raw, err = startRawServer(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
@@ -130,13 +138,14 @@ func (c *crewOfRanks) join(ctx context.Context, rank int, transport, secret stri
 func runRank(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("bench rank", flag.ContinueOnError)
 	rank := fs.Int("rank", 0, "of this process")
-	transport := fs.String("transport", transportTCP, "tcp or unix")
+	transport := fs.String("transport", transportTCP, "tcp, unix, shm or alloc")
+	algorithm := fs.Uint("algorithm", 0, "of all-reduces by its number; 0: the group chooses")
 	addresses := fs.String("addresses", "", "of all ranks")
 	if err := fs.Parse(args); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	c := &crewOfRanks{cancel: cancel}
+	c := &crewOfRanks{transport: *transport, algorithm: schedule.Algorithm(*algorithm), cancel: cancel}
 	defer c.close(ctx)
 	if err := c.join(ctx, *rank, *transport, os.Getenv(secretVariable), strings.Split(*addresses, ",")); err != nil {
 		return err
@@ -155,6 +164,10 @@ func runRank(ctx context.Context, args []string) error {
 			if _, err := c.stream(ctx, time.Duration(order[1])); err != nil {
 				return err
 			}
+		case orderCopy:
+			if _, err := c.copies(ctx, time.Duration(order[1]), order[2]); err != nil {
+				return err
+			}
 		default:
 			return nil
 		}
@@ -170,16 +183,41 @@ func (c *crewOfRanks) tell(ctx context.Context, order ...int64) error {
 	return c.groups[0].Broadcast(ctx, collective.Of(order), collective.Of(order), 0)
 }
 
+// prepare makes a buffer of some bytes for each rank of this process, unless they are there.
+func (c *crewOfRanks) prepare(ctx context.Context, size int64) error {
+	if len(c.buffers) > 0 && int64(4*c.buffers[0].Len()) == size {
+		return nil
+	}
+	for _, b := range c.buffers {
+		b.Free()
+	}
+	c.buffers = make([]collective.Buffer, len(c.groups))
+	return c.each(func(i int) error {
+		c.buffers[i] = collective.Of(gradient(size))
+		if c.transport != transportAlloc {
+			return nil
+		}
+		b, err := c.groups[i].Alloc(ctx, collective.Float32, int(size/4))
+		if err != nil {
+			return err
+		}
+		x, err := collective.Elements[float32](b)
+		if err != nil {
+			return err
+		}
+		copy(x, gradient(size))
+		c.buffers[i] = b
+		return nil
+	}, len(c.groups))
+}
+
 // reduce makes all-reduces on all ranks of this process.
 func (c *crewOfRanks) reduce(ctx context.Context, size, times int64) error {
-	if len(c.buffers) == 0 || int64(4*len(c.buffers[0])) != size {
-		c.buffers = nil
-		for range c.groups {
-			c.buffers = append(c.buffers, gradient(size))
-		}
+	if err := c.prepare(ctx, size); err != nil {
+		return err
 	}
 	return c.each(func(i int) error {
-		x := collective.Of(c.buffers[i])
+		x := c.buffers[i]
 		for range times {
 			if err := c.groups[i].AllReduce(ctx, x, x, collective.Average); err != nil {
 				return err
@@ -189,6 +227,16 @@ func (c *crewOfRanks) reduce(ctx context.Context, size, times int64) error {
 	}, len(c.groups))
 }
 
+// copies measures plain copies of memory, in all ranks at the same time, in bytes per second
+// of all together.
+func (c *crewOfRanks) copies(ctx context.Context, d time.Duration, size int64) (float64, error) {
+	figures, err := plainCopy(gradient(size), gradient(size))(ctx, d)
+	if err != nil {
+		return 0, err
+	}
+	return c.total(ctx, figures[0])
+}
+
 // stream measures the raw streams of all ranks to the next ones at the same time, in bytes
 // per second of all together.
 func (c *crewOfRanks) stream(ctx context.Context, d time.Duration) (float64, error) {
@@ -196,15 +244,14 @@ func (c *crewOfRanks) stream(ctx context.Context, d time.Duration) (float64, err
 	if err != nil {
 		return 0, err
 	}
-	all := make([]float64, numRanks)
-	if err := c.groups[0].AllGather(ctx, collective.Of(all), collective.Of(figures[:1])); err != nil {
-		return 0, err
-	}
-	sum := 0.0
-	for _, x := range all {
-		sum += x
-	}
-	return sum, nil
+	return c.total(ctx, figures[0])
+}
+
+// total is the sum of a figure of all ranks.
+func (c *crewOfRanks) total(ctx context.Context, figure float64) (float64, error) {
+	x := []float64{figure}
+	err := c.groups[0].AllReduce(ctx, collective.Of(x), collective.Of(x), collective.Sum)
+	return x[0], err
 }
 
 // close ends the ranks, in whatever state they are.

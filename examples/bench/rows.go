@@ -30,11 +30,14 @@ func allFamilies() []family {
 	if hasUnix {
 		families = append(families, family{[]string{"limit.unix", "limit.rtt.unix.p50", "limit.rtt.unix.p99"}, over(transportUnix, (*bench).measureRaw)})
 		families = append(families, socketFamilies(transportUnix)...)
-		families = append(families, reduceFamily(transportUnix))
+		families = append(families, reduceFamily(transportUnix), reduceFamily(transportShared), reduceFamily(transportAlloc),
+			choiceFamily(transportShared), choiceFamily(transportUnix))
 	}
 	families = append(families,
 		reduceFamily(transportTCP),
-		reduceFamily(transportLocal),
+		reduceFamily(transportProcess),
+		choiceFamily(transportTCP),
+		choiceFamily(transportProcess),
 		family{[]string{"push.local"}, over(opPush, (*bench).measureLocal)},
 		family{[]string{"pull.local"}, over(opPull, (*bench).measureLocal)},
 		family{optimizerNames(), (*bench).measureOptimizers},
@@ -157,10 +160,11 @@ func targets() []targetRow {
 		{"rows.memory.*", nil, target{ratioAtMost, 1.5}},
 		{"allreduce.tcp", []int64{64 * mib}, target{ratioAtLeast, 0.75}},
 		{"allreduce.tcp", []int64{mib, 4 * mib}, target{ratioAtLeast, 0.7}},
-		{"allreduce.unix.busbw", []int64{64 * mib}, target{valueAtLeast, 1.37}},
-		{"allreduce.unix.busbw", []int64{4 * mib}, target{valueAtLeast, 2.6}},
+		{"allreduce.choice.*", nil, target{ratioAtLeast, 0.9}},
+		{"allreduce.shm.busbw", []int64{64 * mib}, target{valueAtLeast, 1.37}},
+		{"allreduce.shm.busbw", []int64{4 * mib}, target{valueAtLeast, 2.6}},
 		{"allreduce.tcp.latency.p50", nil, target{valueAtMost, 120}},
-		{"allreduce.unix.latency.p50", nil, target{valueAtMost, 40}},
+		{"allreduce.shm.latency.p50", nil, target{valueAtMost, 40}},
 		{"allocs.*.bytes", []int64{mib}, target{ratioAtMost, 0.01}},
 		{"allocs.resident", nil, target{ratioAtMost, 1.3}},
 	}

@@ -2,7 +2,8 @@ package main
 
 import "crypto/rand"
 
-// hasUnix says whether unix sockets are measured: the product uses them on Linux.
+// hasUnix says whether unix sockets and shared memory are measured: the product uses them
+// on Linux.
 const hasUnix = true
 
 // unixAddress is a new address in the abstract namespace, which leaves no file.

@@ -2,7 +2,8 @@
 
 package main
 
-// hasUnix says whether unix sockets are measured: the product uses them on Linux.
+// hasUnix says whether unix sockets and shared memory are measured: the product uses them
+// on Linux.
 const hasUnix = false
 
 // unixAddress is not called.

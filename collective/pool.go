@@ -1,0 +1,339 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/elasticps/elasticps/internal/stream"
+)
+
+// Bytes on the socket beside shared memory.
+const (
+	noteMemory   = 'm' // a descriptor comes with it
+	noteNoMemory = 'n' // the rank could not make any
+	noteWake     = 'w'
+)
+
+// How long a rank waits before it sleeps: looks at memory, and turns of other processes.
+// Sleep and wake cost tens of microseconds, turns next to nothing; but a rank that has
+// nothing to do for long must not use a processor. Where there are processors for all ranks
+// a turn goes to somebody else, perhaps for milliseconds, and it is better to look for longer.
+const (
+	spinLooks     = 64
+	spinLooksWide = 500
+	spinTurns     = 150
+	// A turn of longTurn went to a program that has nothing to do with this one: whoever
+	// sleeps is preferred to it when it wakes. The next shortWaits waits end in sleep at once.
+	longTurn   = 300 * time.Microsecond
+	shortWaits = 50
+)
+
+// pool is the memory that the ranks of a host share, as one of them sees it.
+type pool struct {
+	own   *arena
+	place int     // of this rank among those of its host
+	ranks int     // of the group
+	mates []*mate // by place; nil for this rank and for those that do not share
+
+	looks   int           // before it gives its processor away
+	short   int           // waits without turns that are to come
+	wake    chan struct{} // capacity 1
+	turn    uint64        // steps that this rank has made in calls by all together
+	pending []*ringLane   // that have frames to send; of the call under way
+	freeing sync.Once
+}
+
+// mate is another rank of the host.
+type mate struct {
+	pool   *pool
+	rank   int
+	place  int
+	theirs *arena
+	conn   *stream.Conn // for waking and descriptors
+	socket *net.UnixConn
+	raw    syscall.RawConn
+	fds    chan int // that have come
+	lane   *ringLane
+	failed atomic.Pointer[error] // of the lane
+}
+
+// newPool makes the shared memory of a rank of a group, and its descriptor for the others:
+// nil where there are none, or no memory.
+func (o *origin) newPool(r roster) (p *pool, fd int) {
+	places := o.neighbours(r)
+	if !o.shares() || len(places) < 2 || len(places) > maxMates {
+		return nil, -1
+	}
+	p = &pool{ranks: len(r.Members), mates: make([]*mate, len(places)), wake: make(chan struct{}, 1), own: &arena{arenaShape: shapeOf(len(places))}}
+	p.place = o.place(r, r.rankOf(o.self.Name))
+	if p.looks = spinLooks; len(places) <= runtime.NumCPU() {
+		p.looks = spinLooksWide
+	}
+	fd, mem, err := createMemory(p.own.size)
+	if err != nil {
+		o.cfg.Log.Warn("collective: ranks of this host use sockets", "member", o.cfg.Name, "err", err)
+		return nil, -1
+	}
+	p.own.mem = mem
+	p.own.sign(r.Epoch, p.place)
+	return p, fd
+}
+
+// complete reports whether this rank shares memory with all others of the group.
+func (p *pool) complete() bool {
+	if p == nil {
+		return false
+	}
+	missing := 0
+	for _, m := range p.mates {
+		if m == nil {
+			missing++
+		}
+	}
+	return p.ranks == len(p.mates) && missing == 1
+}
+
+// place is the place of a rank among those of this host, -1 if it is elsewhere.
+func (o *origin) place(r roster, rank int) int { return slices.Index(o.neighbours(r), rank) }
+
+// shares reports whether this rank shares memory with others of its host.
+func (o *origin) shares() bool {
+	return sharesMemory && !o.cfg.SocketsOnly && o.self.Local != ""
+}
+
+// neighbours are the ranks of this host, in their order.
+func (o *origin) neighbours(r roster) []int {
+	var ranks []int
+	for rank, m := range r.Members {
+		if m.Host == o.self.Host && m.Local != "" {
+			ranks = append(ranks, rank)
+		}
+	}
+	return ranks
+}
+
+// share hands this rank's memory, if it has any, to a mate and takes the mate's. It
+// returns nil if one of them has none. first says who begins: neither may read what is
+// still part of the greeting.
+func (p *pool) share(ctx context.Context, l link, fd int, epoch uint64, rank, place int, first bool) (*mate, error) {
+	socket, ok := l.conn.NetConn().(*net.UnixConn)
+	if !ok {
+		return nil, fmt.Errorf("%w: shared memory over %v", ErrRefused, l.conn.NetConn().LocalAddr().Network())
+	}
+	end, _ := ctx.Deadline()
+	_ = socket.SetDeadline(end) // a socket that cannot is closed
+	stop := context.AfterFunc(ctx, func() { _ = l.conn.CloseWithError(context.Cause(ctx)) })
+	defer stop()
+	theirs := -1
+	hand := func() error {
+		if p == nil {
+			return sendDescriptor(socket, []byte{noteNoMemory}, -1)
+		}
+		return sendDescriptor(socket, []byte{noteMemory}, fd)
+	}
+	take := func() (err error) {
+		var b [1]byte
+		_, theirs, err = receiveDescriptor(socket, b[:])
+		if err == nil && (b[0] == noteMemory) != (theirs >= 0) {
+			err = fmt.Errorf("%w: note %#x with descriptor %d", ErrRefused, b[0], theirs)
+		}
+		return err
+	}
+	steps := []func() error{take, hand}
+	if first {
+		steps = []func() error{hand, take}
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			closeDescriptor(theirs)
+			return nil, err
+		}
+	}
+	_ = socket.SetDeadline(time.Time{})
+	if p == nil || theirs < 0 {
+		closeDescriptor(theirs)
+		return nil, nil
+	}
+	mem, err := mapMemory(theirs, p.own.size)
+	if err != nil {
+		return nil, err
+	}
+	m := &mate{pool: p, rank: rank, place: place, theirs: &arena{p.own.arenaShape, mem}, conn: l.conn, socket: socket, fds: make(chan int, maxFiles)}
+	if err = m.theirs.verify(epoch, place); err == nil {
+		m.raw, err = socket.SyscallConn()
+	}
+	if err != nil {
+		unmapMemory(mem)
+		return nil, err
+	}
+	m.lane = newRingLane(m)
+	p.mates[place] = m
+	return m, nil
+}
+
+// listen takes what comes over the socket beside the memory until it ends.
+func (m *mate) listen() {
+	var b [64]byte
+	for {
+		n, fd, err := receiveDescriptor(m.socket, b[:])
+		if fd >= 0 {
+			select {
+			case m.fds <- fd:
+			default:
+				closeDescriptor(fd) // more than anybody waits for
+			}
+		}
+		if err != nil || n == 0 {
+			m.fail(fmt.Errorf("collective: the socket beside shared memory: %w", err))
+			return
+		}
+		m.pool.poke()
+	}
+}
+
+// fail ends the lane to a mate.
+func (m *mate) fail(err error) {
+	m.failed.CompareAndSwap(nil, &err)
+	_ = m.conn.CloseWithError(err) // what it had before is as good
+	m.pool.poke()
+}
+
+func (m *mate) err() error {
+	if e := m.failed.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+// poke wakes this rank.
+func (p *pool) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// ring wakes a mate if it sleeps until this rank has done something. What that is has been
+// published before.
+func (m *mate) ring() {
+	parked := m.theirs.parked()
+	if x := parked.Load(); x == uint64(m.pool.place)+1 || x == parkedAny {
+		if parked.CompareAndSwap(x, parkedNever) {
+			writeNow(m.raw, []byte{noteWake})
+		}
+	}
+}
+
+// await waits until ready says so; m is the mate that will make it so. Meanwhile frames go
+// out that there was no room for.
+func (p *pool) await(m *mate, ready func() (bool, error)) error {
+	look := func() (bool, error) {
+		failed := m.err() // what a mate did before it failed counts
+		if err := p.push(); err != nil {
+			return false, err
+		}
+		ok, err := ready()
+		if !ok && err == nil {
+			err = failed
+		}
+		return ok, err
+	}
+	for range p.looks {
+		if ok, err := look(); ok || err != nil {
+			return err
+		}
+	}
+	if ok, err := p.takeTurns(look); ok || err != nil {
+		return err
+	}
+	parked, whom := p.own.parked(), uint64(m.place)+1
+	for {
+		if len(p.pending) > 0 {
+			whom = parkedAny
+		}
+		parked.Store(whom)
+		ok, err := look()
+		if ok || err != nil {
+			parked.Store(parkedNever)
+			return err
+		}
+		<-p.wake
+	}
+}
+
+// takeTurns looks whenever others have had the processor.
+func (p *pool) takeTurns(look func() (bool, error)) (bool, error) {
+	if p.short > 0 {
+		p.short--
+		return false, nil
+	}
+	last := time.Now()
+	for range spinTurns {
+		runtime.Gosched() // a rank of the same process
+		yieldProcessor()
+		if ok, err := look(); ok || err != nil {
+			return ok, err
+		}
+		now := time.Now()
+		if now.Sub(last) > longTurn {
+			p.short = shortWaits
+			break
+		}
+		last = now
+	}
+	return false, nil
+}
+
+// push lets frames out that wait for room.
+func (p *pool) push() error {
+	for i := 0; i < len(p.pending); i++ {
+		l := p.pending[i]
+		if err := l.push(); err != nil {
+			return err
+		}
+		if l.queue.left() == 0 {
+			l.waits = false
+			p.pending = append(p.pending[:i], p.pending[i+1:]...)
+			i--
+		}
+	}
+	return nil
+}
+
+// free unmaps the memory. Nobody uses it any more.
+func (p *pool) free() {
+	if p == nil {
+		return
+	}
+	p.freeing.Do(func() {
+		for _, m := range p.mates {
+			if m == nil {
+				continue
+			}
+			_ = m.conn.Close() // it may not have been a lane's
+			unmapMemory(m.theirs.mem)
+			m.theirs.mem = nil
+			for {
+				select {
+				case fd := <-m.fds:
+					closeDescriptor(fd)
+					continue
+				default:
+				}
+				break
+			}
+		}
+		unmapMemory(p.own.mem)
+		p.own.mem = nil
+	})
+}
+
+// maxFiles bounds the descriptors of a mate that have come and are not asked for yet.
+const maxFiles = 16
