@@ -140,7 +140,8 @@ func (g *Group) Completed() uint64 {
 func (g *Group) Done() <-chan struct{} { return g.whole }
 
 // Traffic is what a rank has sent to others and received from them: bytes of elements, as
-// they travel, without what frames add.
+// they travel, without what frames add. What ranks of one host combine in memory that they
+// share (schedule.Shared) does not travel.
 type Traffic struct{ Sent, Received int64 }
 
 // Traffic is that of all calls and messages so far, of those under way too, and of the

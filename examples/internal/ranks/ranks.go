@@ -65,7 +65,8 @@ func Join(ctx context.Context, cfg Config) (g *collective.Group, stop func() err
 	joining, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	g, err = collective.Join(joining, collective.Config{
-		Rank: p.Rank, Size: cfg.Size, Addresses: p.Addresses, Secret: []byte(p.Secret), Deterministic: cfg.Deterministic,
+		SocketsOnly: true, // as between hosts, so that there are bytes to count
+		Rank:        p.Rank, Size: cfg.Size, Addresses: p.Addresses, Secret: []byte(p.Secret), Deterministic: cfg.Deterministic,
 	})
 	if err != nil {
 		return nil, nil, errors.Join(err, wait())
