@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"testing"
 	"time"
@@ -142,11 +143,14 @@ func TestSmallestUse(t *testing.T) {
 func freeAddresses(tb testing.TB, n int) []string {
 	tb.Helper()
 	var addresses []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(tb, err)
-		defer l.Close()
-		addresses = append(addresses, l.Addr().String())
+	for tries := 0; len(addresses) < n; tries++ {
+		require.Less(tb, tries, 1000, "no free port")
+		// Below those that systems give to outgoing connections, which may take one meanwhile.
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000)))
+		if err == nil {
+			defer l.Close()
+			addresses = append(addresses, l.Addr().String())
+		}
 	}
 	return addresses
 }
