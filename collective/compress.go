@@ -28,7 +28,8 @@ type Compression struct {
 // twice, whatever the number of ranks: the error does not grow with it. All ranks, the
 // one that has added included, take the packed result: dst has the same bits on all.
 //
-// Op is Sum or Average. What is NaN or infinite on one rank comes out as package codec says, on all ranks.
+// Op is Sum or Average. What is NaN or infinite on one rank comes out as package codec says, on
+// all ranks.
 func (g *Group) AllReduceCompressed(ctx context.Context, dst, src []float32, op Op, c Compression) error {
 	return g.do(ctx, Call{Collective: AllReduce, Dst: Of(dst), Src: Of(src), Op: op, Compression: c})
 }

@@ -59,7 +59,7 @@ func (d *door) listen(ctx context.Context, self *member) error {
 			self.Local = name
 			d.listeners = append(d.listeners, l)
 		} else {
-			cfg.Log.Info("no unix socket", "member", cfg.Name, "err", err) // TCP serves as well
+			cfg.Log.Info("collective: no unix socket", "member", cfg.Name, "err", err) // TCP serves as well
 		}
 	}
 	for _, l := range d.listeners {

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// Join takes this rank into a group. It blocks until all its ranks are there and
-// connected, at most until ctx ends: then the error is a *MissingError that names who did
-// not come, or a *RankError of one that came and died. Errors that wrap ErrArgument list every fault of the Config; those that wrap
-// ErrConflict say that name or rank are taken.
+// Join takes this rank into a group. It blocks until all its ranks are there and connected, at
+// most until ctx ends: then the error is a *MissingError that names who did not come, or a
+// *RankError of one that came and died. Errors that wrap ErrArgument list every fault of the
+// Config; those that wrap ErrConflict say that name or rank are taken.
 func Join(ctx context.Context, cfg Config) (*Group, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

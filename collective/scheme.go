@@ -13,13 +13,13 @@ type Scheme uint8
 
 // The schemes. Zero stands for the choice by SelectScheme.
 const (
-	// RingScheme is an all-reduce among the workers, each of which has the whole model.
-	RingScheme Scheme = iota + 1
+	// AllReduceScheme is an all-reduce among the workers, each of which has the whole model.
+	AllReduceScheme Scheme = iota + 1
 	// ServerScheme is parameter servers, which divide the model among them.
 	ServerScheme
 )
 
-var schemeNames = [...]string{0: "auto", RingScheme: "all-reduce", ServerScheme: "parameter-server"}
+var schemeNames = [...]string{0: "auto", AllReduceScheme: "all-reduce", ServerScheme: "parameter-server"}
 
 // String returns the word that ParseScheme reads.
 func (s Scheme) String() string {
@@ -41,13 +41,13 @@ func ParseScheme(name string) (Scheme, error) {
 	return 0, argument("scheme %.64q, must be one of %s", name, strings.Join(schemeNames[:], ", "))
 }
 
-// MaxRingParameters is the number of parameters below which a dense model is trained by
-// all-reduce.
-const MaxRingParameters = 100_000_000
+// MinServerParameters is the number of parameters from which on a dense model is trained on
+// parameter servers.
+const MinServerParameters = 100_000_000
 
 // SelectScheme chooses how a model is trained, and says why: the forced scheme, if there is
 // one; parameter servers for a model with sparse layers, of which a step touches few rows,
-// or with MaxRingParameters or more; all-reduce for the others, whose gradients are dense
+// or with MinServerParameters or more; all-reduce for the others, whose gradients are dense
 // and small enough that every worker may hold and send all of them.
 func SelectScheme(m shard.Model, forced Scheme) (Scheme, string) {
 	if forced != 0 {
@@ -60,8 +60,8 @@ func SelectScheme(m shard.Model, forced Scheme) (Scheme, string) {
 		}
 		parameters += l.Elems()
 	}
-	if parameters >= MaxRingParameters {
-		return ServerScheme, fmt.Sprintf("%d parameters, not below %d", parameters, MaxRingParameters)
+	if parameters >= MinServerParameters {
+		return ServerScheme, fmt.Sprintf("%d parameters, not below %d", parameters, MinServerParameters)
 	}
-	return RingScheme, fmt.Sprintf("dense, with %d parameters, below %d", parameters, MaxRingParameters)
+	return AllReduceScheme, fmt.Sprintf("dense, with %d parameters, below %d", parameters, MinServerParameters)
 }

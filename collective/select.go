@@ -69,7 +69,8 @@ func (e *UnknownBackendError) Unwrap() error { return ErrArgument }
 // other's from the beginning, so that all choose the same. The zero value is a rank without
 // accelerator, which leaves the choice to the rules.
 type Offer struct {
-	// Libraries are the vendors' backends that this rank has opened.
+	// Libraries are the vendors' backends that this rank has opened: accelerator.Vendor.Backend
+	// of the vendor in a library's Capabilities.
 	Libraries []Backend `json:",omitempty"`
 	// Force is the backend of every call. The same on all ranks.
 	Force Backend `json:",omitempty"`

@@ -168,10 +168,10 @@ func TestSelectScheme(t *testing.T) {
 		want   Scheme
 		reason string
 	}{
-		{[]shard.Layer{layer("a", 9999, 9999), layer("b", 1, 19998)}, 0, RingScheme, "dense, with 99999999 parameters, below 100000000"},
+		{[]shard.Layer{layer("a", 9999, 9999), layer("b", 1, 19998)}, 0, AllReduceScheme, "dense, with 99999999 parameters, below 100000000"},
 		{[]shard.Layer{layer("a", 9999, 9999), layer("b", 1, 19999)}, 0, ServerScheme, "100000000 parameters, not below 100000000"},
 		{[]shard.Layer{layer("a", 2, 2), table}, 0, ServerScheme, `layer "users" is sparse`},
-		{[]shard.Layer{table}, RingScheme, RingScheme, "forced"},
+		{[]shard.Layer{table}, AllReduceScheme, AllReduceScheme, "forced"},
 		{[]shard.Layer{layer("a", 2, 2)}, ServerScheme, ServerScheme, "forced"},
 	} {
 		got, reason := SelectScheme(shard.Model{Layers: c.layers}, c.forced)

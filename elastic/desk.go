@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/elastic/sched"
@@ -208,11 +207,4 @@ func (s *Scheduler) preemptFor(ctx context.Context, m placeRequest) ([]sched.Pla
 		return s.preempt(ctx, t.ID, func(c *sched.Cluster) (*sched.Preemption, error) { return c.Preempt(t) })
 	}
 	return s.preempt(ctx, m.Gang.ID, func(c *sched.Cluster) (*sched.Preemption, error) { return c.PreemptGang(m.Gang) })
-}
-
-// advance brings the meter up to date, on the actor's goroutine.
-func (s *Scheduler) advance() {
-	if m := s.config.Cluster.Meter; m != nil {
-		m.Advance(time.Since(s.began))
-	}
 }

@@ -46,11 +46,11 @@
 //
 // # The cluster
 //
-// A Scheduler is the actor that owns a sched.Cluster (a SchedulerClient asks it from another node; HostsOf
-// makes nodes for it of the devices of a host): it says which node and which devices a
-// task gets, a parameter server among them, evicts others for it after they were drained, and
-// moves what stands in the way of larger tasks. Package sched decides, package trace replays
-// traces.
+// A Scheduler is the actor that owns a sched.Cluster (a SchedulerClient asks it from another
+// node; HostsOf makes nodes for it of the devices of a host): it says which node and which
+// devices a task gets, a parameter server among them, evicts others for it after they were
+// drained, and moves what stands in the way of larger tasks. Package sched decides, package trace
+// replays traces.
 //
 //	scheduler, err := elastic.StartScheduler(ctx, node, elastic.SchedulerConfig{Cluster: sched.Config{Nodes: nodes}})
 //	...

@@ -21,11 +21,11 @@ type Host struct {
 }
 
 // HostsOf turns the devices of a host, as a device.Inventory lists them, into nodes of a
-// scheduler: one for each kind of device, as a sched.Node has one, in the order of the list. Devices that
-// have failed or gone, and processors, are left out. node is what is known of the host itself,
-// its name, processor time and memory among it; when there are several kinds each gets a part of
-// these in proportion to its devices, and its name followed by "/" and the model. Without any device the
-// result is the node alone. The error names what is out of bounds.
+// scheduler: one for each kind of device, as a sched.Node has one, in the order of the list.
+// Devices that have failed or gone, and processors, are left out. node is what is known of the
+// host itself, its name, processor time and memory among it; when there are several kinds each
+// gets a part of these in proportion to its devices, and its name followed by "/" and the model.
+// Without any device the result is the node alone. The error names what is out of bounds.
 func HostsOf(node sched.Node, list []device.Device) ([]Host, error) {
 	type kind struct{ vendor, model string }
 	var kinds []kind

@@ -51,10 +51,10 @@ func (c SchedulerConfig) withDefaults() SchedulerConfig {
 	return c
 }
 
-// Scheduler is the actor that owns a sched.Cluster. It holds no logic of its own: requests
-// from any goroutine of its node, and from other nodes through a SchedulerClient, are answered one after the other, so each sees what those
-// before it have reserved. What takes time, draining and migration, runs on the goroutine of the
-// caller meanwhile.
+// Scheduler is the actor that owns a sched.Cluster. It holds no logic of its own: requests from
+// any goroutine of its node, and from other nodes through a SchedulerClient, are answered one
+// after the other, so each sees what those before it have reserved. What takes time, draining and
+// migration, runs on the goroutine of the caller meanwhile.
 type Scheduler struct {
 	config SchedulerConfig
 	node   *actor.Node
@@ -284,4 +284,11 @@ func (s *Scheduler) Close() error {
 		return fmt.Errorf("elastic: stop scheduler: %w", err)
 	}
 	return nil
+}
+
+// advance brings the meter up to date, on the actor's goroutine.
+func (s *Scheduler) advance() {
+	if m := s.config.Cluster.Meter; m != nil {
+		m.Advance(time.Since(s.began))
+	}
 }

@@ -390,13 +390,7 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 			_ = ctx.TryCast(p.ref, m) // without it the worker is redirected
 		}
 	case placed:
-		c.placing = false
-		c.mu.Lock()
-		c.unsettled = true
-		c.mu.Unlock()
-		if m.err != nil {
-			c.log.Warn("placement failed, will be tried again", "err", m.err)
-		}
+		c.placed(m.err)
 	case checked:
 		c.checked(ctx, m)
 	case reconcileNow:
@@ -407,6 +401,17 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 	}
 	c.atBarrier()
 	return nil
+}
+
+// placed hears what place has come to.
+func (c *Coordinator) placed(err error) {
+	c.placing = false
+	c.mu.Lock()
+	c.unsettled = true
+	c.mu.Unlock()
+	if err != nil {
+		c.log.Warn("placement failed, will be tried again", "err", err)
+	}
 }
 
 func answer(ctx *actor.Context, err error, reply any) {

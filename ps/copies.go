@@ -117,8 +117,8 @@ type wrongCopy struct {
 	told  bool // the server is being told
 }
 
-// compare has put right what a server says it holds and should not, for some time
-// already. The caller holds c.mu.
+// compare begins to put right what a server has held for correctAfter and should not. The
+// caller holds c.mu.
 func (c *Coordinator) compare(s *serverState, held copies) {
 	held.each(func(id shard.ID, copy shard.Copy) {
 		if int(id) >= len(c.shards) {

@@ -86,9 +86,9 @@ func (s *Server) serveConn(nc net.Conn, unproven *atomic.Int64) {
 	}
 }
 
-// next serves one frame. Replies wait while there are more requests, up to batchBytes
-// of them, and leave together: each write wakes the client. An error means that the connection cannot be trusted any
-// further.
+// next serves one frame. Replies wait while there are more requests, up to batchBytes of them,
+// and leave together: each write wakes the client. An error means that the connection cannot be
+// trusted any further.
 func (ses *session) next() error {
 	if (ses.conn.Buffered() < wire.HeaderBytes && !ses.more) || ses.taken >= batchBytes {
 		if err := ses.flush(); err != nil {

@@ -279,6 +279,17 @@ type reportEarly struct{}
 // maxLostReported bounds the lost followers in one report; the next ones have the rest.
 const maxLostReported = 256
 
+// reportNow is the regular report, with the next page of what the server holds.
+func (a *serverActor) reportNow(c *actor.Context) {
+	s := a.s
+	s.spawn(s.expire)
+	a.load = s.load()
+	var held []CopyStatus
+	held, a.next = s.holding(a.next)
+	a.report(c, held)
+	c.SendAfter(s.reportInterval(), reportNow{})
+}
+
 func (a *serverActor) report(c *actor.Context, held []CopyStatus) {
 	s := a.s
 	m := serverReport{ID: s.cfg.ID, Instance: s.info.Instance, Load: a.load, Alone: s.alone()}
@@ -357,12 +368,7 @@ func (a *serverActor) Receive(c *actor.Context, msg any) error {
 		held, next := s.holding(shard.ID(m.First))
 		c.Reply(copiesReply{held, uint32(next)})
 	case reportNow:
-		s.spawn(s.expire)
-		a.load = s.load()
-		var held []CopyStatus
-		held, a.next = s.holding(a.next)
-		a.report(c, held)
-		c.SendAfter(s.reportInterval(), reportNow{})
+		a.reportNow(c)
 	case reportEarly:
 		s.reporting.Store(false)
 		a.report(c, nil)

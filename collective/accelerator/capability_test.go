@@ -111,6 +111,14 @@ func TestErrorTexts(t *testing.T) {
 	require.Equal(t, []string{"vendor 9", "type 9", "receive"}, []string{Vendor(9).String(), Type(9).String(), Recv.String()})
 }
 
+// TestBackends: an Offer of package collective has the libraries by these words.
+func TestBackends(t *testing.T) {
+	want := []collective.Backend{0, collective.NCCL, collective.RCCL, collective.MCCL, collective.HCCL, 0}
+	for i, v := range []Vendor{0, NVIDIA, AMD, MooreThreads, Ascend, 9} {
+		require.Equal(t, want[i], v.Backend(), "%v", v)
+	}
+}
+
 func TestConfig(t *testing.T) {
 	_, err := Open(Config{Vendors: []Vendor{0}})
 	require.ErrorIs(t, err, collective.ErrArgument)

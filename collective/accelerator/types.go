@@ -27,6 +27,16 @@ func (v Vendor) String() string {
 	return fmt.Sprintf("vendor %d", v)
 }
 
+// Backend returns the word that package collective has for the library of the vendor, as in
+// collective.Offer; zero for a vendor that does not exist.
+func (v Vendor) Backend() collective.Backend {
+	backends := [...]collective.Backend{NVIDIA: collective.NCCL, AMD: collective.RCCL, MooreThreads: collective.MCCL, Ascend: collective.HCCL}
+	if int(v) < len(backends) {
+		return backends[v]
+	}
+	return 0
+}
+
 // Type is the type of elements on a device. Those that package collective knows have its
 // numbers.
 type Type uint8
@@ -40,13 +50,19 @@ const (
 	Int32    = Type(collective.Int32)
 	Int64    = Type(collective.Int64)
 	Uint8    = Type(collective.Uint8)
+)
 
-	Int8       Type = 16 + iota - 7
-	Uint32     Type = 16 + iota - 7
-	Uint64     Type = 16 + iota - 7
-	Float8E4M3 Type = 16 + iota - 7 // 4 bits of exponent, 3 of mantissa, no infinity
-	Float8E5M2 Type = 16 + iota - 7 // 5 bits of exponent, 2 of mantissa
-	typeEnd    Type = 16 + iota - 7
+// firstOwn is the first number of types and operations that package collective has not.
+const firstOwn = 16
+
+// The types that devices alone have.
+const (
+	Int8 Type = firstOwn + iota
+	Uint32
+	Uint64
+	Float8E4M3 // 4 bits of exponent, 3 of mantissa, no infinity
+	Float8E5M2 // 5 bits of exponent, 2 of mantissa
+	typeEnd
 )
 
 // typeRow is what is known of a type: its size and the numbers of the vendors.
@@ -112,9 +128,12 @@ const (
 	Reduce        = Operation(collective.Reduce)
 	AllToAll      = Operation(collective.AllToAll)
 	Barrier       = Operation(collective.Barrier)
+)
 
-	Send Operation = 16 + iota - 7
-	Recv Operation = 16 + iota - 7
+// Messages, which have their place among the calls of a group here.
+const (
+	Send Operation = firstOwn + iota
+	Recv
 )
 
 // String returns the name of the operation.

@@ -63,7 +63,7 @@ func TestProcesses(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestProcesses$")
-	addresses := []string{freeAddress(t), freeAddress(t)}
+	addresses := freeAddresses(t, 2)
 	cmd.Env = append(os.Environ(), otherRank+"="+f.Path+" "+strings.Join(addresses, " "))
 	require.NoError(t, cmd.Start())
 	c, g, err := joinOverGroup(ctx, l, 0, addresses)
@@ -94,12 +94,16 @@ func forgive(t *testing.T, f *acceltest.Fake) {
 	require.NoError(t, os.Truncate(filepath.Join(f.Dir, "stats"), 64))
 }
 
-// freeAddress is one on which nobody listens.
-func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
+// freeAddresses returns addresses at which nobody listens, for now.
+func freeAddresses(t *testing.T, n int) []string {
+	var addresses []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer l.Close() // all at once, so that they are different ones
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses
 }
 
 func secondRank(t *testing.T, path string, addresses []string) {

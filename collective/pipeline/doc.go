@@ -6,7 +6,8 @@
 // Stage s is rank s of a pipeline-parallel group. A micro-batch goes forward from stage to
 // stage, which computes its part of the model, and its gradients go backward. It is in flight
 // in a stage from its forward to its backward step there. A queue holds the tensors that one
-// stage has sent to another.
+// stage has sent to another: they are put into an [Outlet] and taken from an [Inlet]. A [Stage]
+// opens those that it needs; both can be used without it, for another schedule.
 //
 // # Smallest use
 //

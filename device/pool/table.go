@@ -11,10 +11,10 @@ import (
 
 const (
 	maxTemplates = 64
-	// nearly is how much of the memory that a table names a device has to report, in
-	// hundredths: drivers keep a part for themselves (81,559 of 81,920 MiB on one model,
+	// minReportedPercent is how much of the memory that a table names a device has to report:
+	// drivers keep a part for themselves (81,559 of 81,920 MiB on one model,
 	// 21,525 of 24,576 on another).
-	nearly = 85
+	minReportedPercent = 85
 )
 
 // Template is one of the sizes in which devices of a model can be cut, such as
@@ -91,9 +91,9 @@ func (c Config) tableOf(d device.Device) (*Table, error) {
 	}
 	t := &c.Tables[at]
 	has := d.MemoryBytes
-	if has.Known && (has.Value > t.MemoryBytes || has.Value < t.MemoryBytes/100*nearly) {
+	if has.Known && (has.Value > t.MemoryBytes || has.Value < t.MemoryBytes/100*minReportedPercent) {
 		return nil, fmt.Errorf("pool: device %q: MemoryBytes %d: the table of %q is for %d (%d %% of it or more)",
-			d.ID, has.Value, t.Model, t.MemoryBytes, nearly)
+			d.ID, has.Value, t.Model, t.MemoryBytes, minReportedPercent)
 	}
 	return t, nil
 }

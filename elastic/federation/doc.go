@@ -22,13 +22,14 @@
 //	home, err := federation.NewHome(federation.Config{}, term, now, nil)
 //	record, err := home.Submit(federation.Job{Gang: gang})   // save the record
 //
-//	order, records := home.Answer(now, report)               // save the records, then send the order
+//	order, records, ok := home.Answer(now, report)           // if ok, save the records, then send the order
 //
 //	site, err := federation.NewSite(federation.Config{}, "east", incarnation)
 //	report := site.Report(now, free)                         // each Config.Interval; send it
 //	actions := site.Obey(now, order)                         // when the answer comes
 //	actions = site.Expire(now)                               // by site.Deadline()
-//	site.Refused(copy); site.Evicted(copy); site.Ended(copy) // what became of a start
+//	site.Refused(copy); site.Evicted(copy); site.Ended(copy) // what became of a start,
+//	site.Stopped(copy)                                       // and of a stop
 //
 // # Where a job goes
 //

@@ -24,8 +24,9 @@ type Config struct {
 	Mix Mix
 	// Seed is that of Random (0).
 	Seed uint64
-	// Meter, if not nil, is told of all that is placed and of all that goes: by
-	// tenant and resource (MeterCPU and so on), and of what the nodes have. Its owner advances it before each change.
+	// Meter, if not nil, is told of all that is placed and of all that goes: by tenant and
+	// resource (MeterCPU and so on), and of what the nodes have. Its owner advances it before
+	// each change.
 	Meter *meter.Meter
 	// PickDevices, if not nil, chooses k whole devices among those free on a node of
 	// that name, with more than k free (see ByTopology); without it the first ones are taken. It may not

@@ -163,9 +163,14 @@ func (e Experiment) Run() (*Curve, *sched.Cluster, error) {
 			curve.Fragmented[x] += ofAll * 100
 		}
 	}
-	for x, n := range counts {
-		curve.Allocated[x] /= max(n, 1)
-		curve.Fragmented[x] /= max(n, 1)
-	}
+	curve.divide(counts)
 	return &curve, cluster, nil
+}
+
+// divide makes means of sums, of as many figures as there are for each percent.
+func (c *Curve) divide(counts [MaxLoad + 1]float64) {
+	for x, n := range counts {
+		c.Allocated[x] /= max(n, 1)
+		c.Fragmented[x] /= max(n, 1)
+	}
 }

@@ -4,10 +4,10 @@
 //
 // # Terms
 //
-// w is a slice of weights, g the gradient of the same elements, and v, m, h, z and n
-// are the optimizer's slots: state of one float32 per weight (in [AdagradRow] one for all)
-// that starts at zero or where the optimizer says. A fused step reads gradient and slots once and writes weights and slots
-// in the same pass.
+// w is a slice of weights, g the gradient of the same elements, and v, m, h, z and n are the
+// optimizer's slots: state of one float32 per weight (in [AdagradRow] one for all) that starts at
+// zero or where the optimizer says. A fused step reads gradient and slots once and writes weights
+// and slots in the same pass.
 //
 // # Smallest use
 //
@@ -80,16 +80,15 @@
 //
 // # References
 //
-// SGD, momentum and Nesterov follow the convention of PyTorch's torch.optim.SGD
-// (Sutskever et al., "On the importance of initialization and momentum in deep
-// learning", ICML 2013, with the learning rate outside of the velocity). Adagrad:
-// Duchi, Hazan and Singer, JMLR 12 (2011), section 1.3, diagonal form. Adam: Kingma
-// and Ba, ICLR 2015, algorithm 1. AdamW: Loshchilov and Hutter, ICLR 2019,
-// algorithm 2. AMSGrad: Reddi, Kale and Kumar, "On the convergence of Adam and beyond",
-// ICLR 2018, algorithm 2. FTRL-proximal: McMahan and others, "Ad click prediction: a view from
-// the trenches", KDD 2013, algorithm 1. Counter-based random values: Steele, Lea and Flood, "Fast splittable
-// pseudorandom number generators", OOPSLA 2014 (SplitMix64). binary16: IEEE 754-2019,
-// section 3.6. E4M3, E5M2: OCP 8-bit Floating Point Specification, revision 1.0. CRC-32C: RFC 3720, section 12.1; folding: Gopal, Ozturk, Guilford and
-// others, "Fast CRC computation for generic polynomials using PCLMULQDQ instruction",
-// Intel, 2009.
+// SGD, momentum and Nesterov follow the convention of PyTorch's torch.optim.SGD (Sutskever et
+// al., "On the importance of initialization and momentum in deep learning", ICML 2013, with the
+// learning rate outside of the velocity). Adagrad: Duchi, Hazan and Singer, JMLR 12 (2011),
+// section 1.3, diagonal form. Adam: Kingma and Ba, ICLR 2015, algorithm 1. AdamW: Loshchilov and
+// Hutter, ICLR 2019, algorithm 2. AMSGrad: Reddi, Kale and Kumar, "On the convergence of Adam and
+// beyond", ICLR 2018, algorithm 2. FTRL-proximal: McMahan and others, "Ad click prediction: a
+// view from the trenches", KDD 2013, algorithm 1. Counter-based random values: Steele, Lea and
+// Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014 (SplitMix64). binary16:
+// IEEE 754-2019, section 3.6. E4M3, E5M2: OCP 8-bit Floating Point Specification, revision 1.0.
+// CRC-32C: RFC 3720, section 12.1; folding: Gopal, Ozturk, Guilford and others, "Fast CRC
+// computation for generic polynomials using PCLMULQDQ instruction", Intel, 2009.
 package kernel
