@@ -106,6 +106,10 @@
 // share ClientConfig.Streams others. Requests under way at the same time are gathered
 // into few system calls; one alone is sent at once.
 //
+// Layer.Wire halves what travels of a layer, or quarters its gradients; state stays as it is.
+// ClientConfig.Feedback makes good in the next push what rounding has lost of a dense layer's
+// gradient.
+//
 // # Errors
 //
 // Sentinels such as [ErrUnknownLayer] and [ErrUnavailable] say what kind of failure

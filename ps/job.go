@@ -103,7 +103,9 @@ func (j Job) validate() error {
 	if err := j.Model.Validate(); err != nil {
 		errs = append(errs, err)
 	}
-	errs = append(errs, j.Optimizer.validate())
+	if err := j.Optimizer.validate(); err != nil {
+		errs = append(errs, fmt.Errorf("ps: Job.Optimizer: %w", err))
+	}
 	for _, name := range slices.Sorted(maps.Keys(j.Optimizers)) {
 		if _, ok := j.Model.Index(name); !ok {
 			errs = append(errs, fmt.Errorf("%w: Optimizers names %q", ErrUnknownLayer, name))

@@ -211,7 +211,10 @@ func (o Optimizer) rowRule(dim int) table.Rule {
 }
 
 func (o Optimizer) validate() error {
-	if o.Kind == 0 || o.Kind >= kindEnd {
+	if o.Kind == 0 {
+		return errors.New("ps: no optimizer is set, as SGD(0.1) or Adam(1e-3)")
+	}
+	if o.Kind >= kindEnd {
 		return fmt.Errorf("ps: unknown %v, have sgd, momentum, nesterov, adagrad, adam, adamw, amsgrad, ftrl and adagrad by row", o.Kind)
 	}
 	var errs []error

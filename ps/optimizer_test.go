@@ -139,7 +139,9 @@ func TestJobIsRefused(t *testing.T) {
 		want string
 	}{
 		"no layers":       {ps.Job{Optimizer: ps.SGD(1)}, "0 layers"},
-		"no optimizer":    {ps.Job{Model: model}, "unknown optimizer"},
+		"no optimizer":    {ps.Job{Model: model}, "Job.Optimizer: ps: no optimizer is set"},
+		"unknown rule":    {ps.Job{Model: model, Optimizer: ps.Optimizer{Kind: 99}}, "Job.Optimizer: ps: unknown optimizer 99"},
+		"layer without":   {ps.Job{Model: model, Optimizer: ps.SGD(1), Optimizers: map[string]ps.Optimizer{"x": {}}}, `layer "x": ps: no optimizer is set`},
 		"NaN rate":        {ps.Job{Model: model, Optimizer: nan}, "LearningRate NaN"},
 		"infinite rate":   {ps.Job{Model: model, Optimizer: ps.SGD(math.Inf(1))}, "LearningRate +Inf"},
 		"beta":            {ps.Job{Model: model, Optimizer: ps.Optimizer{Kind: ps.KindAdam, LearningRate: 1, Beta1: 1, Epsilon: 1}}, "Beta1 1, must be in [0, 1)"},
