@@ -12,7 +12,8 @@
 //
 // A row is one figure at one size: its value, its limit, the ratio, how often it was
 // measured and the range. A probe is one measurement, of a fifth of a second or so. GB
-// are 1e9 bytes, sizes are powers of two. A row whose target is missed says "below".
+// are 1e9 bytes, sizes are powers of two. A target is one of the ratio or, where it says
+// "abs", of the value. A row whose target is missed says "below".
 //
 // # What is measured
 //

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -51,35 +52,43 @@ func First() bool { return os.Getenv(variable) == "" }
 // end soon, or when ctx ends.
 func Join(ctx context.Context, cfg Config) (g *collective.Group, stop func() error, err error) {
 	var p place
-	wait := func() error { return nil }
+	joining, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	life, kill := context.WithCancel(ctx)
+	wait := func() error { kill(); return nil }
 	if First() {
 		if p, err = newPlace(ctx, cfg.Size); err == nil {
-			wait, err = start(ctx, cfg, p)
+			wait, err = start(life, kill, cancel, cfg, p)
 		}
 	} else if err = json.Unmarshal([]byte(os.Getenv(variable)), &p); err != nil {
 		err = fmt.Errorf("ranks: $%s: %w", variable, err)
 	}
 	if err != nil {
+		kill()
 		return nil, nil, err
 	}
-	joining, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
 	g, err = collective.Join(joining, collective.Config{
 		SocketsOnly: true, // as between hosts, so that there are bytes to count
 		Rank:        p.Rank, Size: cfg.Size, Addresses: p.Addresses, Secret: []byte(p.Secret), Deterministic: cfg.Deterministic,
 	})
 	if err != nil {
+		kill() // nobody can have a group
 		return nil, nil, errors.Join(err, wait())
 	}
 	return g, func() error { return errors.Join(g.Close(), wait()) }, nil
 }
 
-// newPlace finds an address for every rank, at which nobody listened a moment ago.
+// newPlace finds an address for every rank, at which nobody listened a moment ago. It is one that
+// nobody else takes in between: where the whole of 127.0.0.0/8 is this host, as on Linux, not the
+// address that connections of other programs go out from.
 func newPlace(ctx context.Context, size int) (place, error) {
 	p := place{Secret: rand.Text()}
 	var lc net.ListenConfig
 	for range size {
-		l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+		l, err := lc.Listen(ctx, "tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+mathrand.IntN(254), mathrand.IntN(256), 1+mathrand.IntN(254)))
+		if err != nil {
+			l, err = lc.Listen(ctx, "tcp", "127.0.0.1:0")
+		}
 		if err != nil {
 			return p, fmt.Errorf("ranks: free port: %w", err)
 		}
@@ -101,22 +110,22 @@ func (l *lines) Write(b []byte) (int, error) {
 	return l.w.Write(b)
 }
 
-// start starts the other processes. stop waits for them.
-func start(ctx context.Context, cfg Config, p place) (stop func() error, err error) {
+// start starts the other processes, which live until kill ends life. stop waits for them. When
+// one fails, failed is called, so that nobody waits for a rank that cannot come.
+func start(life context.Context, kill, failed func(), cfg Config, p place) (stop func() error, err error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("ranks: %w", err)
 	}
-	life, kill := context.WithCancel(ctx)
 	stderr := &lines{w: cfg.Stderr}
-	var processes []*exec.Cmd
+	var ends []chan error
 	stop = func() error {
 		late := time.AfterFunc(endTimeout, kill)
 		defer late.Stop()
 		defer kill()
 		var errs []error
-		for i, c := range processes {
-			if err := c.Wait(); err != nil {
+		for i, end := range ends {
+			if err := <-end; err != nil {
 				errs = append(errs, fmt.Errorf("ranks: rank %d: %w", i+1, err))
 			}
 		}
@@ -134,7 +143,15 @@ func start(ctx context.Context, cfg Config, p place) (stop func() error, err err
 			kill()
 			return nil, errors.Join(fmt.Errorf("ranks: rank %d: %w", p.Rank, err), stop())
 		}
-		processes = append(processes, c)
+		end := make(chan error, 1)
+		ends = append(ends, end)
+		go func() {
+			err := c.Wait()
+			if err != nil {
+				failed()
+			}
+			end <- err
+		}()
 	}
 	return stop, nil
 }

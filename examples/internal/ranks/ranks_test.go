@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,10 +27,14 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// program sums ones over three ranks; with an argument, rank 2 fails instead.
+// program sums ones over three ranks; with an argument, rank 2 fails instead, with "early"
+// before it joins.
 func program(ctx context.Context, args []string, stderr *os.File) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	if len(args) > 0 && args[0] == "early" && strings.Contains(os.Getenv(variable), `"Rank":2,`) {
+		return errors.New("before it joined")
+	}
 	g, stop, err := Join(ctx, Config{Size: 3, Args: args, Stderr: stderr})
 	if err != nil {
 		return err
@@ -65,6 +70,16 @@ func TestRankThatFails(t *testing.T) {
 	text, err := os.ReadFile(said.Name())
 	require.NoError(t, err)
 	require.True(t, bytes.Contains(text, []byte("as it was told")), "%s", text)
+}
+
+// A rank that fails before it joins, as one whose address was taken meanwhile, ends all of them.
+func TestRankThatNeverComes(t *testing.T) {
+	leak.Check(t, 20*time.Second)
+	begin := time.Now()
+	err := program(t.Context(), []string{"early"}, os.Stderr)
+	require.ErrorIs(t, err, collective.ErrMissing)
+	require.ErrorContains(t, err, "ranks: rank 2: exit status 1")
+	require.Less(t, time.Since(begin), startTimeout/2)
 }
 
 func TestEndedContextEndsTheRanks(t *testing.T) {
