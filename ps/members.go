@@ -27,6 +27,9 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 		c.depose(fmt.Errorf("%w: server %q has heard of term %d, this is %d", ErrDeposed, m.Info.ID, m.Term, c.term))
 		return c.Err()
 	}
+	if c.removed[m.Info.Instance] {
+		return fmt.Errorf("%w: server %q was taken out, and takes part again only when it is started again", ErrNotMember, m.Info.ID)
+	}
 	n := ctx.Node()
 	if m.Info.Node != n.Name() {
 		if err := n.AddPeer(m.Info.Node, m.Info.Addr); err != nil {
@@ -97,9 +100,8 @@ func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
 	c.mu.Lock()
 	s := c.servers[m.ID]
 	if s == nil || s.info.Instance != m.Instance {
-		forgotten := s == nil && !c.removed[m.Instance]
 		c.mu.Unlock()
-		if forgotten {
+		if s == nil {
 			_ = ctx.TryCast(ctx.From(), registerAgain{Term: c.term}) // the next report asks again
 		}
 		return
@@ -500,7 +502,7 @@ func (c *Coordinator) remove(id shard.ServerID) error {
 		c.unsettled = true
 		return fmt.Errorf("%w: server %q follows shard %d", errReplacing, id, r.Assignment.Shard)
 	}
-	if s != nil && s.up {
+	if s != nil && (s.up || s.draining) {
 		if len(c.removed) >= maxRemoved {
 			clear(c.removed)
 		}
