@@ -199,6 +199,12 @@ func OrderOf(msg any) string {
 	return ""
 }
 
+// IsSure reports whether an order says that the owner before is dead or knows that it is none.
+func IsSure(msg any) bool {
+	m, ok := msg.(command)
+	return ok && m.Sure
+}
+
 // ReportedCopies are the shards of which a server's report tells; none of other messages.
 func ReportedCopies(msg any) (ids []shard.ID) {
 	if m, ok := msg.(serverReport); ok {
