@@ -272,7 +272,12 @@ func TestFloat8FeedbackOfParts(t *testing.T) {
 	settled(t)
 	const n = 2*ps.BlockElems + 77
 	var deaf atomic.Bool
-	c := newCluster(t, sgdJob(wired("x", shard.Float8E4M3, n)), patient)
+	job := sgdJob(wired("x", shard.Float8E4M3, n))
+	job.MaxShardBytes = 4 * (ps.BlockElems + 64) // two shards, of two requests each
+	c := newCluster(t, job, patient)
+	shards, err := c.admin.Shards(c.ctx)
+	require.NoError(t, err)
+	require.Len(t, shards, 2)
 	c.proxied("s1", newFrameProxy(t, func(toServer bool, h *wire.Header) fate {
 		if toServer && h.Kind == wire.Push && deaf.Load() {
 			return drop
@@ -296,7 +301,12 @@ func TestFloat8FeedbackOfParts(t *testing.T) {
 			rest[begin+i] += g
 		}
 		for lo := begin; lo < end; { // as requests carry them
-			hi := min(end, (lo/ps.BlockElems+1)*ps.BlockElems)
+			s := shards[0].Range
+			if int64(lo) >= s.End {
+				s = shards[1].Range
+			}
+			first := int(s.Begin)
+			hi := min(end, int(s.End), first+((lo-first)/ps.BlockElems+1)*ps.BlockElems)
 			for i, g := range asFloat8(t, rest[lo:hi]) {
 				sum[lo+i] -= g
 				rest[lo+i] -= g
