@@ -61,7 +61,7 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 		if int(id) >= len(c.shards) {
 			return
 		}
-		held[id] = true
+		held[id] = !c.isOver(m.Info.ID, id, copy)
 		c.created(s, m.Info.ID, id, copy)
 	})
 	// The same run of a server loses nothing: a repeated request may only be older
@@ -81,6 +81,14 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 	s.info, s.up = m.Info, true
 	c.unsettled = true
 	return ctx.Monitor(actor.Ref{Node: m.Info.Node, Name: m.Info.Process})
+}
+
+// isOver reports whether a copy is what an owner had before it was replaced: an earlier run
+// of a server that owns the shard again by now.
+func (c *Coordinator) isOver(server shard.ServerID, id shard.ID, copy shard.Copy) bool {
+	a := c.places.record(id).Assignment
+	serves := copy.State == shard.Serving || copy.State == shard.Following
+	return a.Owner == server && serves && copy.Epoch < a.Epoch
 }
 
 // created takes note of a copy that a server has. One whose record was not written
