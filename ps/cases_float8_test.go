@@ -1,10 +1,13 @@
 package ps_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -260,4 +263,75 @@ func TestFloat8NumbersThatAreNone(t *testing.T) {
 		require.NoError(t, w.PushPull(c.ctx, "y", []float32{-1, -1, -1}, got))
 		require.Equal(t, vector(3, 1), got)
 	})
+}
+
+// Parts of a layer that are pushed with feedback are encoded one by one; what each has lost is
+// there for whatever part has those elements next. A push that fails takes with it what its own
+// elements had lost, and nothing else.
+func TestFloat8FeedbackOfParts(t *testing.T) {
+	settled(t)
+	const n = 2*ps.BlockElems + 77
+	var deaf atomic.Bool
+	job := sgdJob(wired("x", shard.Float8E4M3, n))
+	job.MaxShardBytes = 4 * (ps.BlockElems + 64) // two shards, of two requests each
+	c := newCluster(t, job, patient)
+	shards, err := c.admin.Shards(c.ctx)
+	require.NoError(t, err)
+	require.Len(t, shards, 2)
+	c.proxied("s1", newFrameProxy(t, func(toServer bool, h *wire.Header) fate {
+		if toServer && h.Kind == wire.Push && deaf.Load() {
+			return drop
+		}
+		return pass
+	}))
+	var f codec.Feedback
+	w, err := ps.StartWorker(c.ctx, ps.ClientConfig{Node: c.node("w"), Name: "w", Coordinator: c.ref(), Logger: c.log, Feedback: &f})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = w.Close() })
+	rest, sum := make([]float32, n), make([]float32, n)
+	same := func() {
+		held, err := f.Hold(c.ctx, codec.Place{}, codec.Tensor{Name: "x", Len: n})
+		require.NoError(t, err)
+		defer held.Release()
+		sameBits(t, rest, held.Values, "what was lost")
+	}
+	push := func(begin, end int, seed uint64) {
+		grad := anyFloats(end-begin, seed)
+		for i, g := range grad {
+			rest[begin+i] += g
+		}
+		for lo := begin; lo < end; { // as requests carry them
+			s := shards[0].Range
+			if int64(lo) >= s.End {
+				s = shards[1].Range
+			}
+			first := int(s.Begin)
+			hi := min(end, int(s.End), first+((lo-first)/ps.BlockElems+1)*ps.BlockElems)
+			for i, g := range asFloat8(t, rest[lo:hi]) {
+				sum[lo+i] -= g
+				rest[lo+i] -= g
+			}
+			lo = hi
+		}
+		require.NoError(t, w.PushRange(c.ctx, "x", begin, grad))
+		same()
+	}
+	cuts := []int{0, 130, 131, ps.BlockElems - 1, ps.BlockElems + 300, n}
+	for round := range uint64(3) {
+		push(0, n, round)
+		for i := range len(cuts) - 1 {
+			push(cuts[i], cuts[i+1], 10*round+uint64(i))
+		}
+	}
+	deaf.Store(true)
+	ctx, cancel := context.WithTimeout(c.ctx, 200*time.Millisecond)
+	defer cancel()
+	require.Error(t, w.PushRange(ctx, "x", 130, vector(1000, 1)))
+	deaf.Store(false)
+	clear(rest[130:1130])
+	same()
+	push(0, n, 99)
+	got := make([]float32, n)
+	require.NoError(t, w.Pull(c.ctx, "x", got))
+	sameBits(t, rounded(shard.BFloat16, sum), got, "x")
 }

@@ -1,10 +1,12 @@
 package ps_test
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/shard"
 )
@@ -45,9 +47,22 @@ func TestSwitchToFollowerWithoutCopy(t *testing.T) {
 	s := &steps{}
 	c, s2, tr := switching(t, s)
 	s.once(shard.EffectActivate, func() { s2.LoseCopy(0) })
+	var activated, sure atomic.Int64
+	look := func(to actor.Ref, msg any) bool {
+		if to.Node == "s1" && ps.OrderOf(msg) == shard.EffectActivate.String() {
+			activated.Add(1)
+			if ps.IsSure(msg) {
+				sure.Add(1)
+			}
+		}
+		return false
+	}
+	c.drop.Store(&look)
 	require.NotEqual(t, shard.Moved, c.try("s2").Outcome)
 	require.Equal(t, shard.ServerID("s1"), c.owner(0))
 	tr.goesOn()
 	c.protected()
 	tr.exact()
+	require.Positive(t, activated.Load())
+	require.Zero(t, sure.Load(), "s2 may be another run, and the one before answer pulls still")
 }

@@ -156,7 +156,7 @@ type Coordinator struct {
 	unsettled bool
 	audited   time.Time                   // when all shards were looked at for no particular reason
 	failing   map[shard.ServerID]bool     // failovers under way
-	removed   map[string]bool             // runs of servers that were up when they were taken out
+	removed   map[string]bool             // runs of servers that were draining when they were taken out
 	telling   map[shard.ID]bool           // owners that are told about their followers
 	promoting map[shard.ID]int            // promotions under way: the new owner does not serve yet
 	rests     map[shard.ID]time.Time      // until when a shard rests that could not get a follower

@@ -27,7 +27,8 @@ var (
 	// ErrNotPlaced means that too few servers have joined to place the layers.
 	ErrNotPlaced = errors.New("ps: layers not placed yet")
 	// ErrNotMember means that the worker is not, or no longer, a member of the job:
-	// it left, or was taken for dead. It may join again with a new worker.
+	// it left, or was taken for dead. It may join again with a new worker. Of a server,
+	// that it was drained and removed.
 	ErrNotMember = errors.New("ps: not a member of the job")
 	// ErrUnavailable means that the server could not be reached or could not answer
 	// in time. The operation may be repeated.

@@ -199,6 +199,12 @@ func OrderOf(msg any) string {
 	return ""
 }
 
+// IsSure reports whether an order says that the owner before is dead or knows that it is none.
+func IsSure(msg any) bool {
+	m, ok := msg.(command)
+	return ok && m.Sure
+}
+
 // ReportedCopies are the shards of which a server's report tells; none of other messages.
 func ReportedCopies(msg any) (ids []shard.ID) {
 	if m, ok := msg.(serverReport); ok {
@@ -271,3 +277,12 @@ func CopyOf(s *Server, id shard.ID) shard.Copy {
 
 // RefOf is the process of a client.
 func RefOf(c *Client) actor.Ref { return c.ref }
+
+// RunOf is the run of a server that the coordinator knows.
+func (c *Coordinator) RunOf(id shard.ServerID) string { return c.info(id).Instance }
+
+// Reports reports whether a message is the report of a run of a server.
+func Reports(msg any, run string) bool {
+	m, ok := msg.(serverReport)
+	return ok && m.Instance == run
+}

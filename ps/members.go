@@ -27,6 +27,9 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 		c.depose(fmt.Errorf("%w: server %q has heard of term %d, this is %d", ErrDeposed, m.Info.ID, m.Term, c.term))
 		return c.Err()
 	}
+	if c.removed[m.Info.Instance] {
+		return fmt.Errorf("%w: server %q was taken out, and takes part again only when it is started again", ErrNotMember, m.Info.ID)
+	}
 	n := ctx.Node()
 	if m.Info.Node != n.Name() {
 		if err := n.AddPeer(m.Info.Node, m.Info.Addr); err != nil {
@@ -58,7 +61,7 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 		if int(id) >= len(c.shards) {
 			return
 		}
-		held[id] = true
+		held[id] = !c.isOver(m.Info.ID, id, copy)
 		c.created(s, m.Info.ID, id, copy)
 	})
 	// The same run of a server loses nothing: a repeated request may only be older
@@ -80,6 +83,14 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 	return ctx.Monitor(actor.Ref{Node: m.Info.Node, Name: m.Info.Process})
 }
 
+// isOver reports whether a copy is what an owner had before it was replaced: an earlier run
+// of a server that owns the shard again by now.
+func (c *Coordinator) isOver(server shard.ServerID, id shard.ID, copy shard.Copy) bool {
+	a := c.places.record(id).Assignment
+	serves := copy.State == shard.Serving || copy.State == shard.Following
+	return a.Owner == server && serves && copy.Epoch < a.Epoch
+}
+
 // created takes note of a copy that a server has. One whose record was not written
 // yet is claimed; what the record does not want is put right. The caller holds c.mu.
 func (c *Coordinator) created(s *serverState, server shard.ServerID, id shard.ID, copy shard.Copy) {
@@ -97,9 +108,8 @@ func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
 	c.mu.Lock()
 	s := c.servers[m.ID]
 	if s == nil || s.info.Instance != m.Instance {
-		forgotten := s == nil && !c.removed[m.Instance]
 		c.mu.Unlock()
-		if forgotten {
+		if s == nil {
 			_ = ctx.TryCast(ctx.From(), registerAgain{Term: c.term}) // the next report asks again
 		}
 		return
@@ -500,7 +510,7 @@ func (c *Coordinator) remove(id shard.ServerID) error {
 		c.unsettled = true
 		return fmt.Errorf("%w: server %q follows shard %d", errReplacing, id, r.Assignment.Shard)
 	}
-	if s != nil && s.up {
+	if s != nil && (s.up || s.draining) {
 		if len(c.removed) >= maxRemoved {
 			clear(c.removed)
 		}

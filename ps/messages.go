@@ -77,8 +77,8 @@ type serverReport struct {
 	Copies   copies         // at most maxCopies
 }
 
-// registerAgain is cast to a server that reports and that the coordinator does not know:
-// it was down, and was taken out of the job.
+// registerAgain is cast to a server that reports and that the coordinator does not know: it
+// was down, and was taken out of the job. One that was draining is told so when it asks.
 type registerAgain struct{ Term uint64 }
 
 // lostFollower says that the owner of a shard has no stream to a follower, and so

@@ -300,9 +300,10 @@ func (c *Coordinator) serverEvent(e shard.Effect, err error) shard.Event {
 	ev := shard.Event{Kind: shard.EventFailed, Reason: err.Error()}
 	if r := c.places.record(e.Shard); e.Kind == shard.EffectActivate && r.Followers.Len() > 0 {
 		// Not the source comes back, but a follower: the target may have acknowledged with it,
-		// and, if it refuses, has nothing that could serve.
+		// and, if it refuses, has nothing that could serve. But it may be another run of that
+		// server, and the one before answer until its lease is over.
 		isOurs := r.Assignment.Owner == e.Server && r.Assignment.Attempt == e.Attempt
-		if isOurs && errors.Is(err, shard.ErrRefused) && c.promote(r.Assignment, true) {
+		if isOurs && errors.Is(err, shard.ErrRefused) && c.promote(r.Assignment, false) {
 			c.log.Warn("owner of a move has no copy", "shard", e.Shard, "server", e.Server, "err", err)
 		}
 		sleep(c.ctx, retryPause)

@@ -129,6 +129,7 @@ type Server struct {
 	parked               atomic.Int64
 	pushBytes, pullBytes atomic.Int64
 	reporting, rejoining atomic.Bool
+	out                  atomic.Bool // it was taken out of the job while it was draining
 }
 
 // StartServer starts a parameter server and returns when the coordinator knows it.
@@ -292,6 +293,9 @@ func (a *serverActor) reportNow(c *actor.Context) {
 
 func (a *serverActor) report(c *actor.Context, held []CopyStatus) {
 	s := a.s
+	if s.out.Load() {
+		return
+	}
 	m := serverReport{ID: s.cfg.ID, Instance: s.info.Instance, Load: a.load, Alone: s.alone()}
 	for _, h := range held {
 		m.Copies.add(h)
@@ -402,6 +406,11 @@ func (s *Server) rejoin(c *actor.Context) {
 		if err == nil {
 			s.rejoining.Store(false)
 			_ = c.Monitor(from) // a failure shows as another Down
+			return
+		}
+		if errors.Is(err, ErrNotMember) {
+			s.out.Store(true) // for good, also for coordinators to come: rejoining stays set
+			s.log.Info("server is out of the job", "server", s.cfg.ID)
 			return
 		}
 		s.log.Warn("server cannot reach the coordinator", "server", s.cfg.ID, "err", err)
