@@ -36,10 +36,10 @@ func (g *Group) settle(ctx context.Context) error {
 	}
 	forced := g.cfg.Algorithms
 	g.cfg.Algorithms = nil
-	all, err := g.agree(ctx, g.shared.complete())
+	all, err := g.agree(ctx, g.shared.complete(), !g.cfg.NoCalibration)
 	g.cfg.Algorithms = forced
-	g.model.Shared = all
-	if err == nil && g.Size() > 1 && !g.cfg.NoCalibration {
+	g.model.Shared = all[0]
+	if err == nil && g.Size() > 1 && all[1] {
 		err = g.calibrate(ctx)
 	}
 	g.mu.Lock()
@@ -48,14 +48,19 @@ func (g *Group) settle(ctx context.Context) error {
 	return err
 }
 
-// agree waits for all ranks and reports whether yes is true on all.
-func (g *Group) agree(ctx context.Context, yes bool) (bool, error) {
-	x := []uint8{0}
-	if yes {
-		x[0] = 1
+// agree waits for all ranks and reports which of what is asked is true on all.
+func (g *Group) agree(ctx context.Context, yes ...bool) ([]bool, error) {
+	x := make([]uint8, len(yes))
+	for i := range yes {
+		if yes[i] {
+			x[i] = 1
+		}
 	}
 	err := g.do(ctx, Call{Collective: Barrier, Dst: Of(x), Src: Of(x), Op: Min})
-	return x[0] == 1, err
+	for i := range yes {
+		yes[i] = x[i] == 1
+	}
+	return yes, err
 }
 
 // calibrate fills the model. Nobody else uses the group yet.

@@ -103,7 +103,8 @@ func (g *Group) checkMemory(c *Call, f *Fingerprint) error {
 
 // algorithm is that of a call, the same on all ranks.
 func (g *Group) algorithm(f *Fingerprint) schedule.Algorithm {
-	if forced := g.cfg.Algorithms[f.Collective]; forced != 0 {
+	forced := g.cfg.Algorithms[f.Collective]
+	if forced != 0 && (forced != schedule.Shared || g.Size() > 1) { // a rank alone has nobody to share with
 		return forced
 	}
 	return g.model.choose(f, g.cfg.Deterministic)

@@ -97,6 +97,8 @@ func (m *model) estimate(c Collective, a schedule.Algorithm, s float64) float64 
 			once = 2
 		}
 		return once*m.burst(part) + once*(n-1)*part*m.Spread + n*part*m.Combine
+	case schedule.Shared: // half of what Direct copies: once into memory, once out of it
+		return once*m.Latency + (n-1)*part*m.Spread + n*part*m.Combine
 	case schedule.RecursiveDoubling:
 		return (levels+extra)*(m.latency(s)+s*wire) + levels*s*m.Combine
 	case schedule.HalvingDoubling:

@@ -91,7 +91,7 @@ func (g *Group) performPacked(o *operation, plan schedule.Plan) error {
 	if o.packing.Feedback != nil {
 		ctx, cancel := o.bounded()
 		defer cancel()
-		at := codec.Place{Rank: g.rank, Size: g.Size(), Epoch: g.roster.Epoch}
+		at := codec.Place{Group: g.cfg.Group, Rank: g.rank, Size: g.Size(), Epoch: g.roster.Epoch}
 		held, err := o.packing.Feedback.Hold(ctx, at, o.packing.names(o.call.Count)...)
 		if err != nil {
 			return fmt.Errorf("collective: feedback: %w", err)

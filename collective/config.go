@@ -89,7 +89,7 @@ type Config struct {
 	// SegmentBytes forces the size of segments, up to 1 MiB. All ranks need the same.
 	SegmentBytes int
 	// NoCalibration leaves out the measurement at the beginning, some milliseconds, and
-	// chooses algorithms by typical numbers.
+	// chooses algorithms by typical numbers. It is left out if one rank says so.
 	NoCalibration bool
 
 	// Offer is what this rank brings to the choice of backends; see Group.Select.

@@ -17,10 +17,11 @@ const dialPause = 20 * time.Millisecond
 // connectTime is what the connections to each rank may add to the time of a handshake.
 const connectTime = 20 * time.Millisecond
 
-// dial connects to a member: to its unix socket if it has one on this host, else by TCP.
+// dial connects to a member: to its unix socket if it has one on this host, else by TCP. With
+// TLS there is no other way: what a member says of itself does not get around its certificate.
 func (o *origin) dial(ctx context.Context, to member, h hello) (*stream.Conn, answer, error) {
 	network, address := "tcp", to.Address
-	if to.Local != "" && to.Host == o.self.Host && !o.cfg.TCPOnly {
+	if to.Local != "" && to.Host == o.self.Host && !o.cfg.TCPOnly && o.cfg.TLS == nil {
 		network, address = "unix", to.Local
 	}
 	var nc net.Conn

@@ -3,6 +3,9 @@ package collective
 import (
 	"bytes"
 	"context"
+	"net"
+
+	"github.com/elasticps/elasticps/internal/stream"
 )
 
 // RaceEnabled tells tests that everything takes ten times as long.
@@ -69,3 +72,48 @@ func (g *Group) Arena(to int) (mem []byte, step, head, tail int) {
 
 // CallAt is where the headers of the latest calls lie.
 func (g *Group) CallAt(n int) int { return callsAt + n*headerBytes }
+
+// Impostor is a rank that comes to the rendezvous, says that it is of a host, dials rank 0 as
+// a neighbour does, and then does with the socket beside the memory whatever hand says. size
+// is that of an arena for so many places. It lets go when it is told to.
+func Impostor(ctx context.Context, cfg Config, host string, places int, hand func(c *net.UnixConn, size int, sign func(mem []byte, epoch uint64, place int)) error) (letGo func(), err error) {
+	cfg = cfg.withDefaults()
+	o, err := openOrigin(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	var conns []*stream.Conn
+	letGo = func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		o.close()
+	}
+	said := o.self
+	if host != "" {
+		said.Host = host
+	}
+	r, err := storeRendezvous{cfg.Store}.meet(ctx, proposal{Group: cfg.Group, Self: said, Add: cfg.Size})
+	if err != nil {
+		return letGo, err
+	}
+	o.begin(r)
+	for _, kind := range []linkKind{linkControl, linkDirect, linkData} {
+		key := linkKey{Epoch: r.Epoch, From: o.self.Nonce, Kind: kind}
+		c, _, err := o.dial(ctx, r.Members[0], hello{Group: cfg.Group, To: r.Members[0].Name, Link: key, Shares: kind == linkData})
+		if err != nil {
+			return letGo, err
+		}
+		conns = append(conns, c)
+	}
+	shape := shapeOf(places)
+	sign := func(mem []byte, epoch uint64, place int) { (&arena{shape, mem}).sign(epoch, place) }
+	return letGo, hand(conns[2].NetConn().(*net.UnixConn), shape.size, sign)
+}
+
+// Replacing reports whether a group that follows this one is being made, or was.
+func (g *Group) Replacing() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.replaced
+}

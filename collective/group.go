@@ -53,7 +53,8 @@ type Group struct {
 	completed uint64
 	base      uint64 // calls that the group made for itself when it began
 	closed    bool   // by Close
-	replaced  bool   // another group has taken over the origin
+	ended     bool   // nothing of it runs any more
+	replaced  bool   // another group has taken over the origin, or may yet
 	closing   sync.Once
 
 	splitting      sync.Mutex // the numbers of splits and the order of their calls agree
@@ -197,13 +198,26 @@ func (g *Group) Close() error {
 			}
 		}
 		g.running.Wait()
-		g.origin.forget(g, g.replaced)
+		g.origin.forget(g, true)
 		g.shared.free()
-		if !g.replaced {
-			g.origin.close()
-		}
+		g.mu.Lock()
+		g.ended = true
+		g.mu.Unlock()
+		g.leaveOrigin()
 	})
 	return nil
+}
+
+// leaveOrigin closes the origin of a group that was closed and that no other follows: by
+// Close, or by a Shrink that was under way then and has come to nothing.
+func (g *Group) leaveOrigin() {
+	g.mu.Lock()
+	last := g.ended && !g.replaced
+	g.mu.Unlock()
+	if last {
+		g.origin.forget(g, false)
+		g.origin.close()
+	}
 }
 
 // fail ends the group with its first error, and tells the others.

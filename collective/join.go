@@ -82,7 +82,9 @@ func (g *Group) succeed(ctx context.Context, dead []int, add int) (*Group, error
 	defer cancel()
 	next, err := g.origin.meet(ctx, p)
 	if err != nil {
-		return nil, g.notReplaced(err)
+		err = g.notReplaced(err)
+		g.leaveOrigin()
+		return nil, err
 	}
 	_ = g.Close() // it has none to return
 	return next, nil

@@ -127,6 +127,9 @@ func (p *pool) share(ctx context.Context, l link, fd int, epoch uint64, rank, pl
 	if !ok {
 		return nil, fmt.Errorf("%w: shared memory over %v", ErrRefused, l.conn.NetConn().LocalAddr().Network())
 	}
+	if place < 0 {
+		return nil, fmt.Errorf("%w: shared memory of a rank that says it is of another host", ErrRefused)
+	}
 	end, _ := ctx.Deadline()
 	_ = socket.SetDeadline(end) // a socket that cannot is closed
 	stop := context.AfterFunc(ctx, func() { _ = l.conn.CloseWithError(context.Cause(ctx)) })

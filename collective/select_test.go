@@ -35,6 +35,8 @@ func TestSelect(t *testing.T) {
 	// An all-reduce of two ranks: a byte takes 1 ns on the host; to a device and back 2/12 ns,
 	// and 1/20 ns there, so that 30 µs of latency are worth it from some 38,000 bytes on.
 	m := &model{Ranks: 2, Nodes: 1, Local: 2, Byte: 1e-9, Spread: 1e-9, Far: 1}
+	// The same in memory that both share: each byte is copied half as often.
+	together := &model{Ranks: 2, Nodes: 1, Local: 2, Byte: 1e-9, Spread: 1e-9, Far: 1, Shared: true}
 	for _, c := range []struct {
 		name          string
 		offers        []Offer
@@ -67,6 +69,12 @@ func TestSelect(t *testing.T) {
 		require.NoError(t, err, c.name)
 		require.Equal(t, c.want, got.Backend, c.name)
 		require.Contains(t, got.Reason, c.reason, c.name)
+	}
+	b := bargainOf(t, nvidia, nvidia)
+	for n, want := range map[int]string{12000: "take 40.4µs, not less than 24µs", 1 << 20: "take 938.765µs, less than 2.097152ms"} {
+		got, err := b.choose(AllReduce, host(n), together, false)
+		require.NoError(t, err)
+		require.Contains(t, got.Reason, want)
 	}
 }
 

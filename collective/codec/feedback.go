@@ -35,13 +35,14 @@ type tensor struct {
 type run struct {
 	values []float32
 	place  Place
-	loaded bool // of whatever epoch
+	loaded bool // of whatever group and epoch
 	held   bool
 }
 
 // Place is the rank that a residual belongs to, in a group. The zero value stands for no
 // group.
 type Place struct {
+	Group      string
 	Rank, Size int
 	Epoch      uint64
 }
@@ -165,7 +166,7 @@ func (f *Feedback) anyHeld(tensors []Tensor) bool {
 // at reports whether the residuals are of that place.
 func (r *run) at(p Place) bool {
 	if r.loaded {
-		p.Epoch = r.place.Epoch
+		p.Group, p.Epoch = r.place.Group, r.place.Epoch
 	}
 	return r.place == p
 }

@@ -65,7 +65,7 @@ func TestFeedbackBeginsAtZero(t *testing.T) {
 	require.Equal(t, []float32{1, 2}, rest(at, a))
 	require.Equal(t, []float32{0, 0, 0}, rest(at, codec.Tensor{Name: "a", Len: 3}))
 	require.Equal(t, []float32{3}, rest(at, b))
-	for _, other := range []codec.Place{{Rank: 1, Size: 4, Epoch: 3}, {Rank: 2, Size: 4, Epoch: 2}, {Rank: 1, Size: 3, Epoch: 2}} {
+	for _, other := range []codec.Place{{Rank: 1, Size: 4, Epoch: 3}, {Rank: 2, Size: 4, Epoch: 2}, {Rank: 1, Size: 3, Epoch: 2}, {Group: "other", Rank: 1, Size: 4, Epoch: 2}} {
 		fill()
 		require.Equal(t, []float32{0, 0, 0}, rest(other, a, b), "%v", other)
 		require.Equal(t, []float32{0, 0}, rest(at, a), "what was dropped stays so")
@@ -179,7 +179,7 @@ func TestSaveAndLoad(t *testing.T) {
 		want []float32
 	}{
 		{at, []float32{1, -2, 3, 4}},
-		{codec.Place{Rank: 2, Size: 3, Epoch: 1}, []float32{1, -2, 3, 4}},
+		{codec.Place{Group: "after a restart", Rank: 2, Size: 3, Epoch: 1}, []float32{1, -2, 3, 4}},
 		{codec.Place{Rank: 1, Size: 3, Epoch: 9}, []float32{0, 0, 0, 0}},
 		{codec.Place{Rank: 2, Size: 4, Epoch: 9}, []float32{0, 0, 0, 0}},
 	} {
