@@ -102,5 +102,5 @@ func TestStartFails(t *testing.T) {
 	bad := job()
 	bad.Optimizer = ps.Optimizer{}
 	_, err := Start(t.Context(), Config{Name: "bad", Job: bad})
-	require.ErrorContains(t, err, "fleet: start: ps: unknown optimizer 0")
+	require.ErrorContains(t, err, "fleet: start: ps: Job.Optimizer: ps: no optimizer is set")
 }
