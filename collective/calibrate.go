@@ -106,8 +106,49 @@ func (g *Group) calibrate(ctx context.Context) error {
 	if n > 2 {
 		m.Gap = max(mean[3]-mean[0], 0) / float64(n-2)
 	}
+	if m.Shared { // there is nothing to choose
+		return nil
+	}
+	return g.try(ctx)
+}
+
+// try times all-reduces of a few sizes. All ranks try the same, for they have the same
+// model, and end with the same trials.
+func (g *Group) try(ctx context.Context) error {
+	m := &g.model
+	var tried []trial
+	for _, bytes := range trialBytes {
+		s := float64(bytes)
+		some := m.worthTrying(s)
+		mine := make([]float64, len(some))
+		for i, a := range some {
+			g.cfg.Algorithms = map[Collective]schedule.Algorithm{AllReduce: a}
+			x := Of(make([]float32, bytes/4))
+			var err error
+			if mine[i], err = fastest(func() error { return g.AllReduce(ctx, x, x, Sum) }); err != nil {
+				return err
+			}
+		}
+		theirs := make([]float64, g.Size()*len(mine))
+		if err := g.AllGather(ctx, Of(theirs), Of(mine)); err != nil {
+			return err
+		}
+		t := trial{Bytes: s, Excess: map[schedule.Algorithm]float64{}}
+		for i, a := range some {
+			sum := 0.0
+			for r := range g.Size() {
+				sum += theirs[r*len(some)+i]
+			}
+			t.Excess[a] = sum / float64(g.Size()) / m.estimate(AllReduce, a, s)
+		}
+		tried = append(tried, t)
+	}
+	m.Trials = tried
 	return nil
 }
+
+// trialBytes are the sizes of the all-reduces that are timed.
+var trialBytes = []int{1 << 10, 32 << 10, 256 << 10}
 
 // fastest is the time of a call in the fastest round.
 func fastest(call func() error) (float64, error) {
