@@ -74,7 +74,7 @@ func (g *Group) calibrate(ctx context.Context) error {
 		}
 		forced[AllGather] = a
 		g.cfg.Algorithms = forced
-		return fastest(func() error { return g.AllGather(ctx, Of(all[:n*bytes]), Of(part[:bytes])) })
+		return fastest(calibrationRounds, calibrationRepeats, func() error { return g.AllGather(ctx, Of(all[:n*bytes]), Of(part[:bytes])) })
 	}
 	sizes := []int{1, calibrationMiddle, calibrationBytes}
 	var ring, burst [3]float64
@@ -119,13 +119,14 @@ func (g *Group) try(ctx context.Context) error {
 	var tried []trial
 	for _, bytes := range trialBytes {
 		s := float64(bytes)
-		some := m.worthTrying(s)
+		some := m.worthTrying(s, g.cfg.Deterministic)
 		mine := make([]float64, len(some))
+		x := Of(make([]float32, bytes/4))
 		for i, a := range some {
 			g.cfg.Algorithms = map[Collective]schedule.Algorithm{AllReduce: a}
-			x := Of(make([]float32, bytes/4))
+			repeats := int(min(max(trialTime/m.estimate(AllReduce, a, s), 2), maxTrials))
 			var err error
-			if mine[i], err = fastest(func() error { return g.AllReduce(ctx, x, x, Sum) }); err != nil {
+			if mine[i], err = fastest(trialRounds, repeats, func() error { return g.AllReduce(ctx, x, x, Sum) }); err != nil {
 				return err
 			}
 		}
@@ -148,19 +149,27 @@ func (g *Group) try(ctx context.Context) error {
 }
 
 // trialBytes are the sizes of the all-reduces that are timed.
-var trialBytes = []int{1 << 10, 32 << 10, 256 << 10}
+var trialBytes = []int{1 << 10, 32 << 10, 256 << 10, 2 << 20}
 
-// fastest is the time of a call in the fastest round.
-func fastest(call func() error) (float64, error) {
+// A trial takes about so long, in seconds, and at most so many calls in a row: the first and
+// the last of a row are not like those between.
+const (
+	trialTime   = 1e-3
+	maxTrials   = 20
+	trialRounds = 3
+)
+
+// fastest is the time of a call in the fastest of so many rounds of so many calls.
+func fastest(rounds, repeats int, call func() error) (float64, error) {
 	least := 0.0
-	for round := range calibrationRounds {
+	for round := range rounds {
 		begin := time.Now()
-		for range calibrationRepeats {
+		for range repeats {
 			if err := call(); err != nil {
 				return 0, err
 			}
 		}
-		if t := time.Since(begin).Seconds() / calibrationRepeats; round == 0 || t < least {
+		if t := time.Since(begin).Seconds() / float64(repeats); round == 0 || t < least {
 			least = t
 		}
 	}

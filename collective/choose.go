@@ -40,7 +40,7 @@ type trial struct {
 // chosen: those that fold, where the order of a sum must not depend on its size, or where
 // sums need more bits than elements have.
 func (m *model) choose(f *Fingerprint, deterministic bool) schedule.Algorithm {
-	candidates := []schedule.Algorithm{schedule.Flat, schedule.Direct}
+	candidates := folders()
 	foldOnly := deterministic || f.Type.half() && f.Op != Min && f.Op != Max
 	switch f.Collective {
 	case AllToAll:
@@ -80,11 +80,12 @@ func (m *model) choose(f *Fingerprint, deterministic bool) schedule.Algorithm {
 	return best
 }
 
+// folders are the algorithms that combine in the order of the ranks.
+func folders() []schedule.Algorithm { return []schedule.Algorithm{schedule.Flat, schedule.Direct} }
+
 // reducers are the algorithms of an all-reduce.
 func (m *model) reducers() []schedule.Algorithm {
-	all := []schedule.Algorithm{
-		schedule.Flat, schedule.Direct, schedule.RecursiveDoubling, schedule.HalvingDoubling, schedule.Ring, schedule.Tree,
-	}
+	all := append(folders(), schedule.RecursiveDoubling, schedule.HalvingDoubling, schedule.Ring, schedule.Tree)
 	if m.Nodes > 1 && m.Local > 1 {
 		all = append(all, schedule.Hierarchical)
 	}
@@ -119,21 +120,33 @@ func (m *model) excess(a schedule.Algorithm, s float64) float64 {
 }
 
 // worthTrying are the algorithms whose estimate for s bytes is not far behind the least.
-func (m *model) worthTrying(s float64) (some []schedule.Algorithm) {
+func (m *model) worthTrying(s float64, deterministic bool) (some []schedule.Algorithm) {
+	candidates := m.reducers()
+	if deterministic {
+		candidates = folders()
+	}
 	least := math.Inf(1)
-	for _, a := range m.reducers() {
+	for _, a := range candidates {
 		least = min(least, m.estimate(AllReduce, a, s))
 	}
-	for _, a := range m.reducers() {
-		if m.estimate(AllReduce, a, s) <= maxBehind*least {
+	behind := maxBehind
+	if s > minSegment {
+		behind = maxBehindLarge
+	}
+	for _, a := range candidates {
+		if m.estimate(AllReduce, a, s) <= behind*least {
 			some = append(some, a)
 		}
 	}
 	return some
 }
 
-// maxBehind is how many times the least estimate another may be for its algorithm to be tried.
-const maxBehind = 8
+// How many times the least estimate another may be for its algorithm to be tried. Large
+// buffers take their time, and most of it is bytes, which the model knows.
+const (
+	maxBehind      = 8.0
+	maxBehindLarge = 2.5
+)
 
 // estimate is the time of an operation on s bytes (of one part, where ranks have parts),
 // as in the table of package schedule.

@@ -80,10 +80,11 @@ func TestChoiceByTrials(t *testing.T) {
 
 // What cannot be the best is not tried: it would take long where there are many ranks.
 func TestTrialsAreFew(t *testing.T) {
-	require.ElementsMatch(t, sockets(4).reducers(), sockets(4).worthTrying(1<<10))
-	require.NotContains(t, sockets(256).worthTrying(256<<10), schedule.Flat)
-	require.NotContains(t, sockets(256).worthTrying(1<<10), schedule.Ring)
-	require.NotEmpty(t, sockets(2).worthTrying(0))
+	require.ElementsMatch(t, sockets(4).reducers(), sockets(4).worthTrying(1<<10, false))
+	require.NotContains(t, sockets(256).worthTrying(256<<10, false), schedule.Flat)
+	require.NotContains(t, sockets(256).worthTrying(1<<10, false), schedule.Ring)
+	require.NotEmpty(t, sockets(2).worthTrying(0, false))
+	require.Equal(t, folders(), sockets(4).worthTrying(1<<10, true))
 }
 
 func TestSegments(t *testing.T) {
