@@ -74,7 +74,7 @@ func (g *Group) calibrate(ctx context.Context) error {
 		}
 		forced[AllGather] = a
 		g.cfg.Algorithms = forced
-		return fastest(func() error { return g.AllGather(ctx, Of(all[:n*bytes]), Of(part[:bytes])) })
+		return fastest(calibrationRounds, calibrationRepeats, func() error { return g.AllGather(ctx, Of(all[:n*bytes]), Of(part[:bytes])) })
 	}
 	sizes := []int{1, calibrationMiddle, calibrationBytes}
 	var ring, burst [3]float64
@@ -106,20 +106,70 @@ func (g *Group) calibrate(ctx context.Context) error {
 	if n > 2 {
 		m.Gap = max(mean[3]-mean[0], 0) / float64(n-2)
 	}
+	if m.Shared { // there is nothing to choose
+		return nil
+	}
+	return g.try(ctx)
+}
+
+// try times all-reduces of a few sizes. All ranks try the same, for they have the same
+// model, and end with the same trials.
+func (g *Group) try(ctx context.Context) error {
+	m := &g.model
+	var tried []trial
+	for _, bytes := range trialBytes {
+		s := float64(bytes)
+		some := m.worthTrying(s, g.cfg.Deterministic)
+		mine := make([]float64, len(some))
+		x := Of(make([]float32, bytes/4))
+		for i, a := range some {
+			g.cfg.Algorithms = map[Collective]schedule.Algorithm{AllReduce: a}
+			repeats := int(min(max(trialTime/m.estimate(AllReduce, a, s), 2), maxTrials))
+			var err error
+			if mine[i], err = fastest(trialRounds, repeats, func() error { return g.AllReduce(ctx, x, x, Sum) }); err != nil {
+				return err
+			}
+		}
+		theirs := make([]float64, g.Size()*len(mine))
+		if err := g.AllGather(ctx, Of(theirs), Of(mine)); err != nil {
+			return err
+		}
+		t := trial{Bytes: s, Excess: map[schedule.Algorithm]float64{}}
+		for i, a := range some {
+			sum := 0.0
+			for r := range g.Size() {
+				sum += theirs[r*len(some)+i]
+			}
+			t.Excess[a] = sum / float64(g.Size()) / m.estimate(AllReduce, a, s)
+		}
+		tried = append(tried, t)
+	}
+	m.Trials = tried
 	return nil
 }
 
-// fastest is the time of a call in the fastest round.
-func fastest(call func() error) (float64, error) {
+// trialBytes are the sizes of the all-reduces that are timed.
+var trialBytes = []int{1 << 10, 32 << 10, 256 << 10, 2 << 20}
+
+// A trial takes about so long, in seconds, and at most so many calls in a row: the first and
+// the last of a row are not like those between.
+const (
+	trialTime   = 1e-3
+	maxTrials   = 20
+	trialRounds = 3
+)
+
+// fastest is the time of a call in the fastest of so many rounds of so many calls.
+func fastest(rounds, repeats int, call func() error) (float64, error) {
 	least := 0.0
-	for round := range calibrationRounds {
+	for round := range rounds {
 		begin := time.Now()
-		for range calibrationRepeats {
+		for range repeats {
 			if err := call(); err != nil {
 				return 0, err
 			}
 		}
-		if t := time.Since(begin).Seconds() / calibrationRepeats; round == 0 || t < least {
+		if t := time.Since(begin).Seconds() / float64(repeats); round == 0 || t < least {
 			least = t
 		}
 	}

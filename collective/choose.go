@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"math"
 	"math/bits"
 
 	"github.com/elasticps/elasticps/collective/schedule"
@@ -23,13 +24,23 @@ type model struct {
 	Combine             float64 // of a byte that is combined
 	Shared              bool    // all ranks share memory
 	Far                 float64 // how many times as fast as that a byte within a node is; 1 at least
+	// Trials are all-reduces that were timed, of growing size. What a model leaves out, such as
+	// ranks that share processors, is in them.
+	Trials []trial
+}
+
+// trial is how long an all-reduce of so many bytes took, by algorithm, as a multiple of the
+// estimate. What was not tried is not in it.
+type trial struct {
+	Bytes  float64
+	Excess map[schedule.Algorithm]float64
 }
 
 // choose returns the algorithm with the least estimated time among those that may be
 // chosen: those that fold, where the order of a sum must not depend on its size, or where
 // sums need more bits than elements have.
 func (m *model) choose(f *Fingerprint, deterministic bool) schedule.Algorithm {
-	candidates := []schedule.Algorithm{schedule.Flat, schedule.Direct}
+	candidates := folders()
 	foldOnly := deterministic || f.Type.half() && f.Op != Min && f.Op != Max
 	switch f.Collective {
 	case AllToAll:
@@ -52,21 +63,90 @@ func (m *model) choose(f *Fingerprint, deterministic bool) schedule.Algorithm {
 			return schedule.Shared
 		}
 		if !foldOnly {
-			candidates = append(candidates, schedule.RecursiveDoubling, schedule.HalvingDoubling, schedule.Ring)
-			if m.Nodes > 1 && m.Local > 1 {
-				candidates = append(candidates, schedule.Hierarchical)
-			}
+			candidates = m.reducers()
 		}
 	}
 	best, least := candidates[0], 0.0
 	for i, a := range candidates {
-		t := m.estimate(f.Collective, a, float64(f.Count*f.Type.Bytes()))
+		s := float64(f.Count * f.Type.Bytes())
+		t := m.estimate(f.Collective, a, s)
+		if f.Collective == AllReduce || f.Collective == Barrier {
+			t *= m.excess(a, s)
+		}
 		if i == 0 || t < least {
 			best, least = a, t
 		}
 	}
 	return best
 }
+
+// folders are the algorithms that combine in the order of the ranks.
+func folders() []schedule.Algorithm { return []schedule.Algorithm{schedule.Flat, schedule.Direct} }
+
+// reducers are the algorithms of an all-reduce.
+func (m *model) reducers() []schedule.Algorithm {
+	all := append(folders(), schedule.RecursiveDoubling, schedule.HalvingDoubling, schedule.Ring, schedule.Tree)
+	if m.Nodes > 1 && m.Local > 1 {
+		all = append(all, schedule.Hierarchical)
+	}
+	return all
+}
+
+// excess is what an estimate of an all-reduce is to be multiplied with, by the trials of the
+// next smaller and the next larger size, in logarithms; beyond them by the last one.
+func (m *model) excess(a schedule.Algorithm, s float64) float64 {
+	var below, above *trial
+	for i := range m.Trials {
+		t := &m.Trials[i]
+		if _, ok := t.Excess[a]; !ok {
+			continue
+		}
+		if t.Bytes <= s {
+			below = t
+		} else if above == nil {
+			above = t
+		}
+	}
+	switch {
+	case below == nil && above == nil:
+		return 1
+	case below == nil:
+		return above.Excess[a]
+	case above == nil:
+		return below.Excess[a]
+	}
+	x := math.Log(s/below.Bytes) / math.Log(above.Bytes/below.Bytes)
+	return math.Pow(below.Excess[a], 1-x) * math.Pow(above.Excess[a], x)
+}
+
+// worthTrying are the algorithms whose estimate for s bytes is not far behind the least.
+func (m *model) worthTrying(s float64, deterministic bool) (some []schedule.Algorithm) {
+	candidates := m.reducers()
+	if deterministic {
+		candidates = folders()
+	}
+	least := math.Inf(1)
+	for _, a := range candidates {
+		least = min(least, m.estimate(AllReduce, a, s))
+	}
+	behind := maxBehind
+	if s > minSegment {
+		behind = maxBehindLarge
+	}
+	for _, a := range candidates {
+		if m.estimate(AllReduce, a, s) <= behind*least {
+			some = append(some, a)
+		}
+	}
+	return some
+}
+
+// How many times the least estimate another may be for its algorithm to be tried. Large
+// buffers take their time, and most of it is bytes, which the model knows.
+const (
+	maxBehind      = 8.0
+	maxBehindLarge = 2.5
+)
 
 // estimate is the time of an operation on s bytes (of one part, where ranks have parts),
 // as in the table of package schedule.

@@ -60,8 +60,8 @@
 // # Algorithms
 //
 // Package collective/schedule has them. A group measures latency and bandwidth when it
-// begins, its ranks agree on the numbers, and each call takes the one with the least
-// estimated time. Config.Algorithms overrides that. Compressed calls are always Direct.
+// begins, and times all-reduces of four sizes; its ranks agree on the numbers, and each
+// call takes the one with the least estimated time. Config.Algorithms overrides that. Compressed calls are always Direct.
 //
 // # Vendors' libraries
 //

@@ -114,7 +114,11 @@ func TestSmallestUse(t *testing.T) {
 	leakless(t)
 	for name, change := range map[string]func(int, *collective.Config){
 		"local": nil, "memory": overMemory(t, nil), "unix": overSockets(t, false, nil), "tcp": overSockets(t, true, func(_ int, c *collective.Config) { c.Streams = 3 }),
-		"calibrated": overMemory(t, func(_ int, c *collective.Config) { c.NoCalibration = false }),
+		"calibrated":       overMemory(t, func(_ int, c *collective.Config) { c.NoCalibration = false }),
+		"calibrated, unix": overSockets(t, false, func(_ int, c *collective.Config) { c.NoCalibration = false }),
+		"deterministic": overSockets(t, false, func(_ int, c *collective.Config) {
+			c.NoCalibration, c.Deterministic = false, true
+		}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			leakless(t)
