@@ -103,13 +103,13 @@ func TestRemoveOfServerThatIsUp(t *testing.T) {
 // coordinator comes, which knows nothing of it.
 func TestServerThatIsOutStaysOut(t *testing.T) {
 	settled(t)
-	for name, then := range map[string]func(c *cluster, asked *atomic.Int64, its *actor.Node, s2 actor.Ref){
-		"down at that moment": func(*cluster, *atomic.Int64, *actor.Node, actor.Ref) {},
-		"its connection breaks": func(c *cluster, _ *atomic.Int64, its *actor.Node, s2 actor.Ref) {
+	for name, then := range map[string]func(c *cluster, out *ps.Server, its *actor.Node, s2 actor.Ref){
+		"down at that moment": func(*cluster, *ps.Server, *actor.Node, actor.Ref) {},
+		"its connection breaks": func(c *cluster, _ *ps.Server, its *actor.Node, s2 actor.Ref) {
 			require.NoError(c.t, its.Cast(c.ctx, s2, actor.Down{Ref: c.ref()}))
 		},
-		"another coordinator": func(c *cluster, asked *atomic.Int64, _ *actor.Node, _ actor.Ref) {
-			eventually(c.t, "s2 knows that it is out", func() bool { return asked.Load() > 0 })
+		"another coordinator": func(c *cluster, out *ps.Server, _ *actor.Node, _ actor.Ref) {
+			eventually(c.t, "s2 knows that it is out", func() bool { return ps.IsOut(out) })
 			require.NoError(c.t, c.coord.Close())
 			c.startCoordinator()
 			eventually(c.t, "s1 is there", func() bool { return c.upServer("s1") })
@@ -121,7 +121,7 @@ func TestServerThatIsOutStaysOut(t *testing.T) {
 				c.server("s1")
 				c.placed()
 				var its *actor.Node
-				c.serverWith("s2", func(cfg *ps.ServerConfig) { its = cfg.Node })
+				out := c.serverWith("s2", func(cfg *ps.ServerConfig) { its = cfg.Node })
 				eventually(t, "s2 is there", func() bool { return c.upServer("s2") })
 				require.NoError(t, c.admin.Drain(c.ctx, "s2", true))
 				s2 := actor.Ref{Node: c.status().Servers[1].Node, Name: c.status().Servers[1].Process}
@@ -129,18 +129,15 @@ func TestServerThatIsOutStaysOut(t *testing.T) {
 				require.NoError(t, c.home.Cast(c.ctx, c.ref(), actor.Down{Ref: s2}))
 				eventually(t, "s2 is down", func() bool { return !c.upServer("s2") })
 				require.NoError(t, c.admin.Remove(c.ctx, "s2"))
-				var reports, asked atomic.Int64
+				var reports atomic.Int64
 				count := func(_ actor.Ref, msg any) bool {
-					switch fmt.Sprintf("%T", msg) {
-					case "ps.serverReport":
+					if fmt.Sprintf("%T", msg) == "ps.serverReport" {
 						reports.Add(1)
-					case "ps.registerRequest":
-						asked.Add(1)
 					}
 					return false
 				}
 				c.drop.Store(&count)
-				then(c, &asked, its, s2)
+				then(c, out, its, s2)
 				until := reports.Load() + 10
 				eventually(t, "reports", func() bool { return reports.Load() > until })
 				require.Len(t, c.status().Servers, 1)

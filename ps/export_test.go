@@ -286,3 +286,6 @@ func Reports(msg any, run string) bool {
 	m, ok := msg.(serverReport)
 	return ok && m.Instance == run
 }
+
+// IsOut reports whether a server knows that it was taken out of the job.
+func IsOut(s *Server) bool { return s.out.Load() }
