@@ -129,18 +129,5 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 func (o options) rows() int { return o.batch / o.replicas / o.micros }
 
 func load(o options) (train, test *mnist.Set, err error) {
-	dir, err := mnist.Find(o.data)
-	if err != nil {
-		return nil, nil, err
-	}
-	if train, test, err = mnist.Load(dir); err != nil {
-		return nil, nil, err
-	}
-	if o.images > 0 {
-		train = train.First(o.images)
-	}
-	if o.testImages > 0 {
-		test = test.First(o.testImages)
-	}
-	return train, test, nil
+	return training.LoadData(training.Options{Data: o.data, NumImages: o.images, NumTest: o.testImages})
 }
