@@ -92,13 +92,9 @@ func (g *Group) calibrate(ctx context.Context) error {
 	latency, handover, perByte := line(ring, float64(n-1), float64(n-1))
 	once, handovers, spread := line(burst, 1, float64(n-1))
 	mine := []float64{latency, handover, perByte, once, handovers, spread, time.Since(begin).Seconds() / calibrationBytes}
-	theirs := make([]float64, n*len(mine))
-	if err := g.AllGather(ctx, Of(theirs), Of(mine)); err != nil {
+	mean, err := g.mean(ctx, mine)
+	if err != nil {
 		return err
-	}
-	mean := make([]float64, len(mine))
-	for i, x := range theirs { // in the same order everywhere, so with the same result
-		mean[i%len(mine)] += x / float64(n)
 	}
 	m := &g.model
 	m.Latency, m.Handover, m.Byte, m.Handovers, m.Spread, m.Combine = mean[0], mean[1], mean[2], mean[4], mean[5], mean[6]
@@ -130,22 +126,31 @@ func (g *Group) try(ctx context.Context) error {
 				return err
 			}
 		}
-		theirs := make([]float64, g.Size()*len(mine))
-		if err := g.AllGather(ctx, Of(theirs), Of(mine)); err != nil {
+		took, err := g.mean(ctx, mine)
+		if err != nil {
 			return err
 		}
 		t := trial{Bytes: s, Excess: map[schedule.Algorithm]float64{}}
 		for i, a := range some {
-			sum := 0.0
-			for r := range g.Size() {
-				sum += theirs[r*len(some)+i]
-			}
-			t.Excess[a] = sum / float64(g.Size()) / m.estimate(AllReduce, a, s)
+			t.Excess[a] = took[i] / m.estimate(AllReduce, a, s)
 		}
 		tried = append(tried, t)
 	}
 	m.Trials = tried
 	return nil
+}
+
+// mean is the mean of each figure over the ranks, the same on all.
+func (g *Group) mean(ctx context.Context, mine []float64) ([]float64, error) {
+	theirs := make([]float64, g.Size()*len(mine))
+	if err := g.AllGather(ctx, Of(theirs), Of(mine)); err != nil {
+		return nil, err
+	}
+	mean := make([]float64, len(mine))
+	for i, x := range theirs { // in the same order everywhere, so with the same result
+		mean[i%len(mine)] += x / float64(g.Size())
+	}
+	return mean, nil
 }
 
 // trialBytes are the sizes of the all-reduces that are timed.
