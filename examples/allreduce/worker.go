@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"math"
 	"time"
 
 	"github.com/elasticps/elasticps/collective"
@@ -19,7 +18,7 @@ type worker struct {
 	mlp         *mnist.MLP
 	train, test *mnist.Set
 	params      mnist.Params
-	adam        adam
+	adam        *mnist.Adam
 	steps       int
 	loss        float64 // of the last epoch, this worker's share
 }
@@ -27,7 +26,7 @@ type worker struct {
 // work trains with gradients that travel in a format, and tests.
 func (w *worker) work(ctx context.Context, format codec.Format) (one oneRun, err error) {
 	w.params = w.mlp.Init(w.seed)
-	w.adam = adam{rate: w.learningRate, first: w.mlp.NewParams(), second: w.mlp.NewParams()}
+	w.adam = mnist.NewAdam(w.mlp, w.learningRate)
 	cfg := collective.GradientsConfig{Group: w.group, Compression: collective.Compression{Format: format}}
 	if format != 0 && w.feedback {
 		cfg.Compression.Feedback = &codec.Feedback{}
@@ -89,7 +88,7 @@ func (w *worker) epochsOf(ctx context.Context, sync *collective.Gradients) error
 		if err := sync.Wait(ctx); err != nil {
 			return err
 		}
-		w.adam.step(w.params, grads)
+		w.adam.Step(w.params, grads)
 		w.steps++
 	}
 	return nil
@@ -114,26 +113,4 @@ func (w *worker) compare(ctx context.Context) (loss float64, equal bool, err err
 		}
 	}
 	return losses[0], low[0] == high[0], nil
-}
-
-// adam is the optimizer of Kingma and Ba, 2015, algorithm 1.
-type adam struct {
-	rate          float64
-	steps         int
-	first, second mnist.Params
-}
-
-func (a *adam) step(p, grads mnist.Params) {
-	const beta1, beta2, epsilon = 0.9, 0.999, 1e-8
-	a.steps++
-	correction := math.Sqrt(1-math.Pow(beta2, float64(a.steps))) / (1 - math.Pow(beta1, float64(a.steps)))
-	rate := float32(a.rate * correction)
-	for l := range p {
-		param, first, second := p[l], a.first[l], a.second[l]
-		for i, g := range grads[l] {
-			first[i] = beta1*first[i] + (1-beta1)*g
-			second[i] = beta2*second[i] + (1-beta2)*g*g
-			param[i] -= rate * first[i] / (float32(math.Sqrt(float64(second[i]))) + epsilon)
-		}
-	}
 }

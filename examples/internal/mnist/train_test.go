@@ -1,34 +1,11 @@
 package mnist
 
 import (
-	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
-
-// adam is a plain Adam (Kingma, Ba 2015, algorithm 1) for the test below.
-type adam struct {
-	rate          float64
-	steps         int
-	first, second Params
-}
-
-func (a *adam) step(p, grads Params) {
-	const beta1, beta2, epsilon = 0.9, 0.999, 1e-8
-	a.steps++
-	correction := math.Sqrt(1-math.Pow(beta2, float64(a.steps))) / (1 - math.Pow(beta1, float64(a.steps)))
-	rate := float32(a.rate * correction)
-	for l := range p {
-		param, first, second := p[l], a.first[l], a.second[l]
-		for i, g := range grads[l] {
-			first[i] = beta1*first[i] + (1-beta1)*g
-			second[i] = beta2*second[i] + (1-beta2)*g*g
-			param[i] -= rate * first[i] / (float32(math.Sqrt(float64(second[i]))) + epsilon)
-		}
-	}
-}
 
 // TestTrainingOnStaleParameters trains as four asynchronous workers do: each
 // gradient comes from parameters that have been updated 3 to 7 times since. The
@@ -47,7 +24,7 @@ func TestTrainingOnStaleParameters(t *testing.T) {
 	require.NoError(t, err)
 	sampler := newSampler(t, train.Len(), 1, Phase{Epochs: 1, BatchSize: 64}, Phase{Epochs: 1, BatchSize: 512})
 	params := mlp.Init(1)
-	optimizer := adam{rate: 0.001, first: mlp.NewParams(), second: mlp.NewParams()}
+	optimizer := NewAdam(mlp, 0.001)
 	var past [history]Params
 	for i := range past {
 		past[i] = mlp.Init(1)
@@ -57,7 +34,7 @@ func TestTrainingOnStaleParameters(t *testing.T) {
 		stale := past[(step+history-4-rng.IntN(5))%history]
 		_, grads, err := mlp.Gradient(stale, Batch{Set: train, Samples: sampler.Batch(step)})
 		require.NoError(t, err)
-		optimizer.step(params, grads)
+		optimizer.Step(params, grads)
 		for l := range params {
 			copy(past[step%history][l], params[l])
 		}
