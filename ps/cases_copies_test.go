@@ -3,6 +3,7 @@ package ps_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -183,6 +184,45 @@ func TestT5ActivateIsLateForRepair(t *testing.T) {
 	require.Equal(t, vector(100, 2), got)
 	c.protected()
 	require.Equal(t, 1, c.follows("s3"))
+}
+
+// TestT5MoveDuringFailover: a shard is asked to be moved that a failover has not done with.
+// Whoever asks cannot know of that: the move waits for its turn.
+func TestT5MoveDuringFailover(t *testing.T) {
+	settled(t)
+	c := newCluster(t, layersJob(1, 1, 100), func(c *cluster) { c.cfg.StepTimeout = 300 * time.Millisecond })
+	var late atomic.Int64
+	var sound atomic.Bool
+	drop := func(_ actor.Ref, msg any) bool {
+		if sound.Load() || ps.OrderOf(msg) != "activate" {
+			return false
+		}
+		late.Add(1)
+		return true
+	}
+	owner := c.server("s1")
+	c.placed()
+	c.server("s2")
+	c.protected()
+	c.server("s3")
+	w := c.worker("w")
+	require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1)))
+	c.drop.Store(&drop)
+	require.NoError(t, owner.Close())
+	eventually(t, "the follower is told to serve", func() bool { return late.Load() > 0 })
+	moved := make(chan error, 1)
+	go func() {
+		r, err := c.admin.Move(c.ctx, 0, "s3")
+		moved <- errors.Join(err, r.Err())
+	}()
+	before := late.Load()
+	eventually(t, "it is told again", func() bool { return late.Load() > before+1 })
+	sound.Store(true)
+	require.NoError(t, <-moved)
+	require.Equal(t, shard.ServerID("s3"), c.status().Map.Assignments[0].Owner)
+	got := make([]float32, 100)
+	require.NoError(t, w.PushPull(c.ctx, "l0", vector(100, -1), got))
+	require.Equal(t, vector(100, 2), got)
 }
 
 // TestReportsHaveAllCopies: a server that has more than fit one report tells of all of them.

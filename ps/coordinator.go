@@ -151,7 +151,8 @@ type Coordinator struct {
 	mu      sync.Mutex // guards what moves share with the actor
 	servers map[shard.ServerID]*serverState
 	moving  map[shard.ID]*underWay
-	moves   []keptMove // the last keptMoves
+	queued  map[shard.ID]*queuedMove // requests that wait for what the coordinator does by itself
+	moves   []keptMove               // the last keptMoves
 	// unsettled means that a shard may lack followers, or an owner.
 	unsettled bool
 	audited   time.Time                   // when all shards were looked at for no particular reason
@@ -248,7 +249,7 @@ func newCoordinator(cfg CoordinatorConfig, l *leadership) (*Coordinator, error) 
 		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{}, heard: map[shard.ServerID]bool{},
 		claims:  map[shard.ID]shard.ServerID{},
 		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{},
-		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, promoting: map[shard.ID]int{}, removed: map[string]bool{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
+		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, promoting: map[shard.ID]int{}, queued: map[shard.ID]*queuedMove{}, removed: map[string]bool{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	return c, nil

@@ -253,6 +253,7 @@ func (c *Coordinator) promotes(id shard.ID, change int) {
 	c.unsettled = true
 	if c.promoting[id] += change; c.promoting[id] == 0 {
 		delete(c.promoting, id)
+		c.beginQueued(id, true)
 	}
 }
 

@@ -2,7 +2,6 @@ package ps_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -86,7 +85,10 @@ func (c *cluster) swapOwners(a, b shard.ServerID) ([]ps.MoveReport, error) {
 			to = b
 		}
 		r, err := c.admin.Move(c.ctx, x.Shard, to)
-		if err = errors.Join(err, r.Err()); err != nil {
+		if err == nil {
+			err = r.Err()
+		}
+		if err != nil {
 			return nil, err
 		}
 		reports = append(reports, r)

@@ -35,16 +35,16 @@ func (m MoveReport) Err() error {
 	return fmt.Errorf("ps: %v of shard %d from %q to %q: %v: %s", m.Kind, m.Shard, m.From, m.To, m.Outcome, m.Reason)
 }
 
-// underWay is a move that runs, with everybody who waits for its report.
+// underWay is a move that runs, with everybody who waits for its report: nobody for one
+// that the coordinator has begun by itself.
 type underWay struct {
 	nonce   string // of the request; empty for a replication
 	begun   time.Time
 	waiting []*actor.Request
-	next    *queuedMove // begins when a replication has ended
 	asked   *queuedMove // of a move that may be begun again: its target was a follower
 }
 
-// queuedMove is a move that waits for the replication of its shard.
+// queuedMove is a request for a move.
 type queuedMove struct {
 	request *actor.Request
 	message moveRequest
@@ -65,25 +65,26 @@ func (c *Coordinator) move(req *actor.Request, m moveRequest) {
 			return
 		}
 	}
-	w := c.moving[shard.ID(m.Shard)]
-	switch {
-	case w != nil && w.nonce == m.Nonce:
+	id := shard.ID(m.Shard)
+	if w := c.moving[id]; w != nil && w.nonce == m.Nonce {
 		w.waiting = append(w.waiting, req)
-	case w != nil && w.nonce == "" && (w.next == nil || w.next.message.Nonce == m.Nonce):
-		if w.next == nil {
-			w.next = &queuedMove{message: m, begun: time.Now()}
-		}
-		w.next.request = req // an earlier attempt of the request has been given up
-	default:
+	} else if q := c.queued[id]; q != nil && q.message.Nonce == m.Nonce {
+		q.request = req // an earlier attempt of the request has been given up
+	} else {
 		c.begin(&queuedMove{req, m, time.Now()}, true)
 	}
 }
 
-// begin begins a move. The caller holds c.mu.
+// begin begins a move, or has it wait for what the coordinator does with its shard by
+// itself. First says that the shard was not replicated for it yet. The caller holds c.mu.
 func (c *Coordinator) begin(q *queuedMove, first bool) {
 	id := shard.ID(q.message.Shard)
 	if err := c.check(id, q.message.To); err != nil {
 		q.request.Fail(err)
+		return
+	}
+	if c.moving[id] != nil || c.promoting[id] > 0 {
+		c.queued[id] = q
 		return
 	}
 	r := c.places.record(id)
@@ -96,13 +97,23 @@ func (c *Coordinator) begin(q *queuedMove, first bool) {
 		// The target becomes a follower first, and the source one then: at no time is the
 		// shard on one server only that was on two.
 		mig, effects, err = shard.Replicate(r, q.message.To)
-		w = &underWay{next: q}
+		w, c.queued[id] = &underWay{}, q
 	}
 	if err != nil {
+		delete(c.queued, id)
 		q.request.Fail(err)
 		return
 	}
 	c.run(w, mig, effects)
+}
+
+// beginQueued begins the move that waits for its shard, if nothing else is done with that
+// any more. The caller holds c.mu.
+func (c *Coordinator) beginQueued(id shard.ID, first bool) {
+	if q := c.queued[id]; q != nil && c.moving[id] == nil && c.promoting[id] == 0 {
+		delete(c.queued, id)
+		c.begin(q, first)
+	}
 }
 
 // check says whether a shard may be moved now. The caller holds c.mu.
@@ -113,8 +124,9 @@ func (c *Coordinator) check(id shard.ID, to shard.ServerID) error {
 	if err := shard.ValidateMoves(owners, c.shards, c.known(c.candidates()), proposed); err != nil {
 		return err
 	}
-	if c.moving[id] != nil || c.places.record(id).Pending != nil || c.promoting[id] > 0 {
-		return fmt.Errorf("%w: shard %d has a move or a failover under way", ErrConflict, id)
+	w := c.moving[id]
+	if c.queued[id] != nil || w != nil && len(w.waiting) > 0 || w == nil && c.places.record(id).Pending != nil {
+		return fmt.Errorf("%w: shard %d has another move under way", ErrConflict, id)
 	}
 	return nil
 }
@@ -123,7 +135,7 @@ func (c *Coordinator) check(id shard.ID, to shard.ServerID) error {
 func (c *Coordinator) run(w *underWay, mig shard.Migration, effects []shard.Effect) {
 	c.moving[mig.Shard] = w
 	slots := c.slots
-	if mig.Kind == shard.KindReplicate && w.next == nil {
+	if mig.Kind == shard.KindReplicate && c.queued[mig.Shard] == nil {
 		slots = c.repairs
 	}
 	c.running.Go(func() {
@@ -352,8 +364,7 @@ func instruct[R any](ctx context.Context, c *Coordinator, id shard.ServerID, m a
 func (c *Coordinator) hurries(id shard.ID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.moving[id]
-	return w != nil && w.next != nil
+	return c.queued[id] != nil
 }
 
 func (c *Coordinator) info(id shard.ServerID) serverInfo {
@@ -432,7 +443,5 @@ func (c *Coordinator) ended(w *underWay, r MoveReport) {
 		}
 		defer c.repair()
 	}
-	if w.next != nil {
-		c.begin(w.next, false)
-	}
+	c.beginQueued(r.Shard, r.Kind != shard.KindReplicate)
 }
