@@ -146,7 +146,7 @@ func TestFlags(t *testing.T) {
 	for want, args := range map[string][]string{
 		"flag provided but not defined: -foo; the flags are -json FILE, -only NAME, -quick and -redis ADDRESS": {"-foo"},
 		`"foo" is not a flag; the flags are -json FILE, -only NAME, -quick and -redis ADDRESS`:                 {"foo"},
-		`-only "nothing" is the beginning of no row; the rows are limit.copy, `:                                {"-only", "nothing"},
+		`-only "nothing" is the beginning of no row; they begin with limit, push, pull, `:                      {"-only", "nothing"},
 		`-only "" is the beginning of no row`:                                                                  {"-only", "push.tcp,"},
 		`-json is "-", want a file`:                                                                            {"-json", "-"},
 	} {

@@ -44,7 +44,10 @@ func parseOptions(args []string, families []family, stderr io.Writer) (options, 
 		fs.SetOutput(stderr)
 		fmt.Fprint(stderr, usageText)
 		fs.PrintDefaults()
-		fmt.Fprintf(stderr, "\nRows: %s\n", strings.Join(rowNames(families), ", "))
+		fmt.Fprint(stderr, "\nRows:\n")
+		for _, g := range groups(families) {
+			fmt.Fprintf(stderr, "  %s\n", g)
+		}
 		return o, err
 	}
 	if err != nil {
@@ -70,10 +73,32 @@ func parseOnly(only string, families []family) ([]string, error) {
 	for _, p := range prefixes {
 		begins := func(name string) bool { return strings.HasPrefix(name, p) }
 		if p == "" || !slices.ContainsFunc(names, begins) {
-			return nil, fmt.Errorf("%w: -only %q is the beginning of no row; the rows are %s", errUsage, p, strings.Join(names, ", "))
+			return nil, fmt.Errorf("%w: -only %q is the beginning of no row; they begin with %s; -help lists them", errUsage, p, strings.Join(beginnings(names), ", "))
 		}
 	}
 	return prefixes, nil
+}
+
+// beginnings are the first words of names, each once.
+func beginnings(names []string) []string {
+	var words []string
+	for _, n := range names {
+		if word, _, _ := strings.Cut(n, "."); !slices.Contains(words, word) {
+			words = append(words, word)
+		}
+	}
+	return words
+}
+
+// groups are the names of rows with the same first word, a line for each.
+func groups(families []family) []string {
+	names := rowNames(families)
+	var lines []string
+	for _, word := range beginnings(names) {
+		others := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, word+".") && n != word })
+		lines = append(lines, strings.Join(others, " "))
+	}
+	return lines
 }
 
 // selected reports whether a row is to be measured.
