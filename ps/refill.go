@@ -112,7 +112,7 @@ func (c *Coordinator) fillFrom(id shard.ID, name string) (commandReply, error) {
 		Kind: commandHost, Shard: uint32(id), Epoch: uint64(a.Epoch), Attempt: a.Attempt, From: name, Timeout: c.cfg.CopyTimeout,
 	})
 	if err == nil {
-		c.announce(shard.Effect{Kind: shard.EffectActivate, Shard: id, Server: a.Owner, Epoch: a.Epoch}, c.info(a.Owner).Instance)
+		c.announce(shard.Effect{Kind: shard.EffectActivate, Shard: id, Server: a.Owner, Epoch: a.Epoch}, c.info(a.Owner).Run)
 	}
 	return reply, err
 }
