@@ -231,9 +231,10 @@ func (s *Server) obeys(term uint64) error {
 
 // serverActor is the control side of a Server.
 type serverActor struct {
-	s    *Server
-	load ServerLoad // as it was last reported
-	next shard.ID   // first shard of the copies in the next report
+	s     *Server
+	load  ServerLoad // as it was last reported
+	next  shard.ID   // first shard of the copies in the next report
+	alone shard.ID   // and of the counts
 }
 
 type reportNow struct{}
@@ -261,7 +262,8 @@ func (a *serverActor) report(c *actor.Context, held []CopyStatus) {
 	if s.out.Load() {
 		return
 	}
-	m := serverReport{ID: s.cfg.ID, Run: s.info.Run, Load: a.load, Alone: s.alone()}
+	m := serverReport{ID: s.cfg.ID, Run: s.info.Run, Load: a.load}
+	m.Alone, a.alone = s.alone(a.alone)
 	for _, h := range held {
 		m.Copies.add(h)
 	}
