@@ -95,6 +95,7 @@ func (o *origin) introduce(conn *stream.Conn, h hello) (a answer, err error) {
 // dialed by those behind. The error names who could not be reached. All of them have come
 // to the rendezvous a moment ago, so that it takes no longer than connections do.
 func (o *origin) connect(ctx context.Context, r roster, shared *pool, fd int) ([]*peer, error) {
+	began := time.Now()
 	ctx, stop := context.WithTimeout(ctx, handshakeTimeout+time.Duration(len(r.Members))*connectTime)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -110,7 +111,7 @@ func (o *origin) connect(ctx context.Context, r roster, shared *pool, fd int) ([
 		go func() {
 			p, err := o.connectTo(ctx, r, rank, i, shared, fd)
 			if err != nil {
-				failed <- &MissingError{Names: []string{m.Name}, Err: err}
+				failed <- &MissingError{Names: []string{m.Name}, Addresses: []string{m.Address}, Waited: time.Since(began), Err: err}
 				if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 					cancel(fmt.Errorf("collective: member %q: %w", m.Name, err))
 				}
@@ -129,7 +130,7 @@ func (o *origin) connect(ctx context.Context, r roster, shared *pool, fd int) ([
 		case errors.Is(missing.Err, context.Canceled):
 			missing = e // that one was only told to stop
 		case errors.Is(e.Err, context.DeadlineExceeded):
-			missing.Names = append(missing.Names, e.Names...)
+			missing.Names, missing.Addresses = append(missing.Names, e.Names...), append(missing.Addresses, e.Addresses...)
 		}
 	}
 	if missing == nil {

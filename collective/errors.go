@@ -97,12 +97,19 @@ func (e *RankError) Unwrap() error { return ErrRankLost }
 // MissingError says who did not come. It wraps ErrMissing and the end of the context.
 type MissingError struct {
 	Names []string // of the members, or "N more" where their names are not known
-	Err   error
+	// Addresses are where they were looked for; none where they should have come by themselves.
+	Addresses []string
+	Waited    time.Duration
+	Err       error
 }
 
-// Error names the missing members.
+// Error names the missing members, where they were looked for, and for how long.
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("%v: %s: %v", ErrMissing, strings.Join(e.Names, ", "), e.Err)
+	at := ""
+	if len(e.Addresses) > 0 {
+		at = " at " + strings.Join(e.Addresses, ", ")
+	}
+	return fmt.Sprintf("%v: %s%s, after %v: %v", ErrMissing, strings.Join(e.Names, ", "), at, e.Waited.Round(time.Millisecond), e.Err)
 }
 
 // Unwrap returns ErrMissing and the cause.

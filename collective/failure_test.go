@@ -297,9 +297,16 @@ func TestCase7MissingRankIsNamed(t *testing.T) {
 			require.Less(t, time.Since(begin), 300*time.Millisecond+soon)
 			for _, err := range errs {
 				require.ErrorIs(t, err, collective.ErrMissing)
+				var missing *collective.MissingError
+				require.ErrorAs(t, err, &missing)
+				require.Greater(t, missing.Waited, 100*time.Millisecond)
+				require.Less(t, missing.Waited, 300*time.Millisecond+soon)
 			}
 			require.ErrorIs(t, errs[0], context.DeadlineExceeded)
 			require.ErrorContains(t, errs[0], "rank 1")
+			if name == "addresses" { // this one has asked the host, that lives and waits as well
+				require.Regexp(t, `rank-0 at 127\.0\.0\.1:\d+, after \d+ms: `, errs[1].Error())
+			}
 			groups := make([]*collective.Group, 3)
 			onAll(t, 3, func(rank int) (err error) {
 				groups[rank], err = join(background(t), rank, "second")

@@ -17,7 +17,7 @@ type hosting struct{ o *origin }
 // meet hosts the round, or asks the host; when a host of a group that existed cannot be
 // reached, it is dead, and the next member is the host.
 func (h hosting) meet(ctx context.Context, p proposal) (roster, error) {
-	o := h.o
+	o, began := h.o, time.Now()
 	for attempt := 0; ; attempt++ {
 		hosts := h.candidates(p, attempt)
 		if len(hosts) == 0 {
@@ -33,7 +33,9 @@ func (h hosting) meet(ctx context.Context, p proposal) (roster, error) {
 		case errors.Is(err, ErrRefused), errors.Is(err, ErrConflict):
 			return roster{}, err
 		case ctx.Err() != nil:
-			return roster{}, &MissingError{Names: []string{hosts[0].Name}, Err: errors.Join(context.Cause(ctx), err)}
+			return roster{}, &MissingError{
+				Names: []string{hosts[0].Name}, Addresses: []string{hosts[0].Address}, Waited: time.Since(began), Err: errors.Join(context.Cause(ctx), err),
+			}
 		case p.Last.Epoch > 0:
 			p.Dead = append(p.Dead, hosts[0].Name)
 		default:
@@ -108,6 +110,7 @@ func (o *origin) propose(p proposal) error {
 
 // settled waits for the end of the hosted round, for one proposal.
 func (o *origin) settled(ctx context.Context, p proposal, gone <-chan struct{}) (roster, error) {
+	began := time.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for {
@@ -115,7 +118,7 @@ func (o *origin) settled(ctx context.Context, p proposal, gone <-chan struct{}) 
 			return next, err
 		}
 		if ctx.Err() != nil {
-			return roster{}, &MissingError{Names: o.hosted.missing(), Err: context.Cause(ctx)}
+			return roster{}, &MissingError{Names: o.hosted.missing(), Waited: time.Since(began), Err: context.Cause(ctx)}
 		}
 		changed := o.changed
 		o.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/elasticps/elasticps/shard/store"
 )
@@ -67,6 +68,7 @@ func (l *Local) origin(nonce string) *origin {
 }
 
 func (l *Local) meet(ctx context.Context, p proposal) (roster, error) {
+	began := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r, err := l.rounds[p.Group].take(p)
@@ -82,7 +84,7 @@ func (l *Local) meet(ctx context.Context, p proposal) (roster, error) {
 			return next, err
 		}
 		if ctx.Err() != nil {
-			return roster{}, &MissingError{Names: r.missing(), Err: context.Cause(ctx)}
+			return roster{}, &MissingError{Names: r.missing(), Waited: time.Since(began), Err: context.Cause(ctx)}
 		}
 		changed := l.changed
 		l.mu.Unlock()
@@ -101,6 +103,7 @@ func (s storeRendezvous) key(group string) string { return "collective/" + group
 
 // meet puts the proposal into the round and waits until it is complete.
 func (s storeRendezvous) meet(ctx context.Context, p proposal) (roster, error) {
+	began := time.Now()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r, err := s.join(ctx, p)
@@ -117,7 +120,7 @@ func (s storeRendezvous) meet(ctx context.Context, p proposal) (roster, error) {
 		}
 		e, ok := <-events
 		if !ok && ctx.Err() != nil {
-			return roster{}, &MissingError{Names: r.missing(), Err: context.Cause(ctx)}
+			return roster{}, &MissingError{Names: r.missing(), Waited: time.Since(began), Err: context.Cause(ctx)}
 		}
 		if !ok {
 			return roster{}, fmt.Errorf("collective: rendezvous: %w", store.ErrClosed)

@@ -239,7 +239,8 @@ func (a *Admin) Drain(ctx context.Context, id shard.ServerID, drain bool) error 
 // Remove makes the coordinator forget a server that owns no shard and is down, or marked
 // as draining. Others stay (ErrConflict): whoever has found one down may have looked too
 // early. One that was draining stays out until it is started again; one that was only down
-// takes part again when it is back.
+// takes part again when it is back. Remove returns when that is in the coordination store, so
+// that it holds for coordinators to come.
 func (a *Admin) Remove(ctx context.Context, id shard.ServerID) error {
 	_, err := ask[done](ctx, a.node, a.coordinator, removeRequest{Server: id})
 	return err

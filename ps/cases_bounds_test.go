@@ -91,6 +91,7 @@ func TestT11UseBeforeInit(t *testing.T) {
 		require.NoError(t, <-early)
 		for _, name := range []string{"unknown", "", "zeros ", "ZEROS"} {
 			require.ErrorIs(t, w.Push(c.ctx, name, vector(5, 1)), ps.ErrUnknownLayer)
+			require.ErrorContains(t, w.Push(c.ctx, name, vector(5, 1)), `, the model has "`+c.cfg.Job.Model.Layers[0].Name+`"`)
 			require.ErrorIs(t, w.Pull(c.ctx, name, vector(5, 1)), ps.ErrUnknownLayer)
 			require.ErrorIs(t, w.PushPull(c.ctx, name, vector(5, 1), vector(5, 1)), ps.ErrUnknownLayer)
 			require.ErrorIs(t, w.PushRange(c.ctx, name, 0, vector(5, 1)), ps.ErrUnknownLayer)

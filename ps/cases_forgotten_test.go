@@ -1,8 +1,10 @@
 package ps_test
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/shard"
+	"github.com/elasticps/elasticps/shard/store"
 )
 
 // upServer reports whether a server takes part and is up.
@@ -114,6 +117,12 @@ func TestServerThatIsOutStaysOut(t *testing.T) {
 			c.startCoordinator()
 			eventually(c.t, "s1 is there", func() bool { return c.upServer("s1") })
 		},
+		"another coordinator at once": func(c *cluster, out *ps.Server, _ *actor.Node, _ actor.Ref) {
+			require.NoError(c.t, c.coord.Close())
+			c.startCoordinator()
+			eventually(c.t, "s1 is there", func() bool { return c.upServer("s1") })
+			eventually(c.t, "s2 knows that it is out", func() bool { return ps.IsOut(out) })
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			everywhere(t, func(t *testing.T, options ...option) {
@@ -142,6 +151,70 @@ func TestServerThatIsOutStaysOut(t *testing.T) {
 				eventually(t, "reports", func() bool { return reports.Load() > until })
 				require.Len(t, c.status().Servers, 1)
 			})
+		})
+	}
+}
+
+// deafStore is a store that does not do what it is told about servers, as long as it is deaf.
+type deafStore struct {
+	store.Store
+	deaf  atomic.Bool
+	asked atomic.Int64 // while it was deaf
+}
+
+func (d *deafStore) CompareAndSwap(ctx context.Context, key string, old store.Revision, value []byte) (store.Revision, error) {
+	if d.deaf.Load() && strings.Contains(key, "/server/") {
+		d.asked.Add(1)
+		return 0, store.ErrUnavailable
+	}
+	return d.Store.CompareAndSwap(ctx, key, old, value)
+}
+
+// TestRemoveIsWritten: a removal is answered when the store has it, not before. Meanwhile the
+// server neither gets shards nor goes back, and who asks again waits with the first; a
+// coordinator that dies before the store has it has promised nothing.
+func TestRemoveIsWritten(t *testing.T) {
+	settled(t)
+	for name, dies := range map[string]bool{"the store comes back": false, "the coordinator dies": true} {
+		t.Run(name, func(t *testing.T) {
+			deaf := &deafStore{}
+			c := newCluster(t, layersJob(ps.NoReplicas, 2, 100), func(c *cluster) {
+				deaf.Store = c.store
+				c.cfg.Store = deaf
+			})
+			c.server("s1")
+			c.placed()
+			out := c.server("s2")
+			eventually(t, "s2 is there", func() bool { return c.upServer("s2") })
+			require.NoError(t, c.admin.Drain(c.ctx, "s2", true))
+			deaf.deaf.Store(true)
+			ended := make(chan error, 2)
+			for range cap(ended) {
+				go func() { ended <- c.admin.Remove(c.ctx, "s2") }()
+			}
+			eventually(t, "the store is asked", func() bool { return deaf.asked.Load() > 3 })
+			require.Empty(t, ended)
+			require.ErrorIs(t, c.admin.Drain(c.ctx, "s2", false), ps.ErrConflict)
+			_, err := c.admin.Move(c.ctx, 0, "s2")
+			require.ErrorIs(t, err, shard.ErrMoveRefused)
+			if dies {
+				require.NoError(t, c.coord.Close())
+				require.Empty(t, ended)
+				deaf.deaf.Store(false)
+				c.startCoordinator()
+				eventually(t, "s2 is back", func() bool { return c.upServer("s2") })
+				for range cap(ended) { // they have asked this one as well
+					require.ErrorIs(t, <-ended, ps.ErrConflict)
+				}
+				require.False(t, ps.IsOut(out))
+				return
+			}
+			deaf.deaf.Store(false)
+			for range cap(ended) {
+				require.NoError(t, <-ended)
+			}
+			require.Len(t, c.status().Servers, 1)
+			eventually(t, "s2 knows that it is out", func() bool { return ps.IsOut(out) })
 		})
 	}
 }

@@ -24,7 +24,7 @@ var controlMessages = []string{
 	"ps.joinRequest", "ps.joinReply", "ps.tickRequest", "ps.tickReply", "ps.leaveRequest", "ps.done", "ps.workerReport",
 	"ps.takeRequest", "ps.takeReply", "ps.finishRequest",
 	"ps.statusRequest", "ps.Status", "ps.drainRequest", "ps.removeRequest", "ps.moveRequest", "ps.MoveReport",
-	"ps.loadRequest", "ps.ServerLoad", "ps.copiesRequest", "ps.copiesReply",
+	"ps.loadRequest", "ps.ServerLoad", "ps.runRequest", "ps.runReply", "ps.copiesRequest", "ps.copiesReply",
 }
 
 // lose drops the first times messages of a type.

@@ -141,7 +141,7 @@ type Client struct {
 	mu     sync.Mutex
 	links  map[linkKey]*link
 	dials  map[linkKey]*dialing
-	locals map[string]*Server
+	locals map[uint64]*Server
 }
 
 // Dial connects to a job as an observer: it reads and writes, but takes no part in
@@ -156,7 +156,7 @@ func dialJob(ctx context.Context, cfg ClientConfig, observer bool) (*Client, err
 	}
 	c := &Client{
 		cfg: cfg.withDefaults(), coordinator: coordinators(cfg.Coordinator, cfg.Standbys), layers: map[string]int{}, nonce: randomID(), observer: observer,
-		links: map[linkKey]*link{}, dials: map[linkKey]*dialing{}, busy: newBusy(), locals: map[string]*Server{},
+		links: map[linkKey]*link{}, dials: map[linkKey]*dialing{}, busy: newBusy(), locals: map[uint64]*Server{},
 		groups: make(freeList[rowGroup], 16), asking: make(chan struct{}, 1),
 	}
 	c.calls.New = func() any { return new(call) }

@@ -130,17 +130,18 @@ type Coordinator struct {
 	repairs    chan struct{} // new followers under way
 
 	// Owned by the actor.
-	clocks  clocks
-	members map[uint64]*participant
-	nonces  map[string]uint64
-	gone    map[uint64]bool         // left during retainGrace
-	missing map[uint64]bool         // members of an earlier coordinator that are not back yet
-	heard   map[shard.ServerID]bool // servers that have registered with this coordinator
-	next    uint64                  // incarnation to hand out
-	limit   uint64                  // incarnations below are reserved in the store
-	placing bool
-	claims  map[shard.ID]shard.ServerID // shards created before their record was written
-	barrier chan<- instant              // a checkpoint that waits for the end of a clock
+	clocks   clocks
+	members  map[uint64]*participant
+	nonces   map[string]uint64
+	gone     map[uint64]bool             // left during retainGrace
+	missing  map[uint64]bool             // members of an earlier coordinator that are not back yet
+	heard    map[shard.ServerID]bool     // servers that have registered with this coordinator
+	arriving map[shard.ServerID]*arrival // servers of whose copies a part is here
+	next     uint64                      // incarnation to hand out
+	limit    uint64                      // incarnations below are reserved in the store
+	placing  bool
+	claims   map[shard.ID]shard.ServerID // shards created before their record was written
+	barrier  chan<- instant              // a checkpoint that waits for the end of a clock
 	// complained means that a client has said that it does not reach a server.
 	complained bool
 
@@ -155,16 +156,16 @@ type Coordinator struct {
 	moves   []keptMove               // the last keptMoves
 	// unsettled means that a shard may lack followers, or an owner.
 	unsettled bool
-	audited   time.Time                   // when all shards were looked at for no particular reason
-	failing   map[shard.ServerID]bool     // failovers under way
-	removed   map[string]bool             // runs of servers that were draining when they were taken out
-	telling   map[shard.ID]bool           // owners that are told about their followers
-	promoting map[shard.ID]int            // promotions under way: the new owner does not serve yet
-	rests     map[shard.ID]time.Time      // until when a shard rests that could not get a follower
-	failovers []Failover                  // the last keptFailovers
-	hopeless  bool                        // there is no checkpoint that a lost shard could be filled from
-	applied   map[shard.ID]uint64         // pushes to shards without followers, as last reported
-	unfit     map[shard.ID]shard.ServerID // the server that could not be that follower
+	audited   time.Time                           // when all shards were looked at for no particular reason
+	failing   map[shard.ServerID]bool             // failovers under way
+	leaving   map[shard.ServerID][]*actor.Request // servers that are being taken out, and who waits for it
+	telling   map[shard.ID]bool                   // owners that are told about their followers
+	promoting map[shard.ID]int                    // promotions under way: the new owner does not serve yet
+	rests     map[shard.ID]time.Time              // until when a shard rests that could not get a follower
+	failovers []Failover                          // the last keptFailovers
+	hopeless  bool                                // there is no checkpoint that a lost shard could be filled from
+	applied   map[shard.ID]uint64                 // pushes to shards without followers, as last reported
+	unfit     map[shard.ID]shard.ServerID         // the server that could not be that follower
 }
 
 // participant is a worker or observer.
@@ -187,7 +188,7 @@ type serverState struct {
 	up       bool
 	draining bool
 	load     ServerLoad
-	lost     map[shard.ID]bool       // owned, but the state is gone
+	lost     map[shard.ID]bool       // in the record of the shard, but the state is gone
 	wrong    map[shard.ID]*wrongCopy // held, but not what the record says
 }
 
@@ -246,10 +247,10 @@ func newCoordinator(cfg CoordinatorConfig, l *leadership) (*Coordinator, error) 
 	}
 	c := &Coordinator{
 		cfg: cfg, log: cfg.Logger, shards: shards, leadership: l, started: time.Now(), slots: make(chan struct{}, cfg.MaxMoves), repairs: make(chan struct{}, cfg.MaxRepairs),
-		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{}, heard: map[shard.ServerID]bool{},
+		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{}, heard: map[shard.ServerID]bool{}, arriving: map[shard.ServerID]*arrival{},
 		claims:  map[shard.ID]shard.ServerID{},
 		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{},
-		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, promoting: map[shard.ID]int{}, queued: map[shard.ID]*queuedMove{}, removed: map[string]bool{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
+		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, promoting: map[shard.ID]int{}, queued: map[shard.ID]*queuedMove{}, leaving: map[shard.ServerID][]*actor.Request{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	return c, nil
@@ -279,7 +280,8 @@ func (c *Coordinator) load(ctx context.Context) error {
 	if err := errors.Join(c.places.load(ctx), c.places.loadServers(ctx)); err != nil {
 		return err
 	}
-	for _, at := range c.places.seen {
+	for _, id := range c.places.known() {
+		at := c.places.where(id)
 		if at.Node == c.cfg.Node.Name() {
 			continue
 		}
@@ -353,6 +355,9 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 		ctx.Reply(c.describe(m))
 	case routesRequest:
 		ctx.Reply(c.routes(m))
+	case runRequest:
+		run, err := c.newIncarnation(ctx.Context(), false)
+		answer(ctx, err, runReply{run})
 	case registerRequest:
 		answer(ctx, c.register(ctx, m), registerReply{Job: c.cfg.Job.Name, Term: c.term})
 	case serverReport:
@@ -374,7 +379,9 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 	case drainRequest:
 		answer(ctx, c.drain(m), done{})
 	case removeRequest:
-		answer(ctx, c.remove(m.Server), done{})
+		c.remove(ctx.Request(), m.Server)
+	case left:
+		c.left(m.server)
 	case moveRequest:
 		c.move(ctx.Request(), m)
 	case checkpointRequest:
@@ -402,17 +409,6 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 	}
 	c.atBarrier()
 	return nil
-}
-
-// placed hears what place has come to.
-func (c *Coordinator) placed(err error) {
-	c.placing = false
-	c.mu.Lock()
-	c.unsettled = true
-	c.mu.Unlock()
-	if err != nil {
-		c.log.Warn("placement failed, will be tried again", "err", err)
-	}
 }
 
 func answer(ctx *actor.Context, err error, reply any) {

@@ -1,9 +1,7 @@
 package ps
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/elasticps/elasticps/actor"
@@ -18,6 +16,8 @@ const (
 	// maxCopies bounds the copies in one report, and in one page of an answer; the next ones
 	// have the others.
 	maxCopies = 256
+	// copiesPerPage bounds the copies in one page of a registration, each of at most 24 bytes.
+	copiesPerPage = 2048
 	// correctAfter is how long a copy is other than the record says before that is put right:
 	// whoever has changed the record is about to tell the server, and knows more.
 	correctAfter = time.Second
@@ -50,9 +50,7 @@ func (r *replica) holdsCopy() (c CopyStatus, ok bool) {
 // holding returns what this server has of the first maxCopies shards from first on, and
 // where the next page begins, 0 after the last.
 func (s *Server) holding(first shard.ID) (held []CopyStatus, next shard.ID) {
-	all := slices.DeleteFunc(s.all(), func(r *replica) bool { return r.spec.ID < first })
-	slices.SortFunc(all, func(a, b *replica) int { return cmp.Compare(a.spec.ID, b.spec.ID) })
-	for _, r := range all {
+	for _, r := range s.inOrder(first) {
 		if len(held) == maxCopies {
 			return held, r.spec.ID
 		}
@@ -99,6 +97,11 @@ func (c *copies) add(held CopyStatus) {
 	c.Epochs = append(c.Epochs, uint64(held.Epoch))
 	c.Attempts = append(c.Attempts, held.Attempt)
 	c.States = append(c.States, uint8(held.State))
+}
+
+// put is add for what came in another message.
+func (c *copies) put(id shard.ID, held shard.Copy) {
+	c.add(CopyStatus{Shard: id, Epoch: held.Epoch, Attempt: held.Attempt, State: held.State})
 }
 
 // each calls f for every copy.

@@ -37,7 +37,9 @@
 // followers takes over, with every acknowledged push, at once if the death is known, and
 // within about a second if the server merely does not answer; the workers notice nothing but
 // the pause. One that was taken for dead and comes back acknowledges nothing and serves no
-// read. Missing followers are made again in the background. Without followers, a dead
+// read. A server that is started again, here or elsewhere, while an earlier process of its name
+// still lives, takes its place for good as soon as that seems to be down: the earlier one gives
+// up what it has, and takes part again only when it is started again. Missing followers are made again in the background. Without followers, a dead
 // server's shards go back to the last checkpoint, and [Failover] says what was lost.
 //
 // An owner that lives and answers the coordinator, but that more clients cannot reach for

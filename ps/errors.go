@@ -28,7 +28,7 @@ var (
 	ErrNotPlaced = errors.New("ps: layers not placed yet")
 	// ErrNotMember means that the worker is not, or no longer, a member of the job:
 	// it left, or was taken for dead. It may join again with a new worker. Of a server,
-	// that it was drained and removed.
+	// that it was drained and removed, or that another run of it has taken its place.
 	ErrNotMember = errors.New("ps: not a member of the job")
 	// ErrUnavailable means that the server could not be reached or could not answer
 	// in time. The operation may be repeated.
@@ -109,6 +109,8 @@ var sentinels = []struct {
 	{"ps.waiting", errWaiting},
 	{"ps.returning", errReturning},
 	{"ps.replacing", errReplacing},
+	{"ps.leaving", errLeaving},
+	{"ps.pages", errPages},
 	{"checkpoint.not_found", checkpoint.ErrNotFound},
 	{"checkpoint.damaged", checkpoint.ErrDamaged},
 	{"checkpoint.newer", checkpoint.ErrNewer},

@@ -279,13 +279,18 @@ func CopyOf(s *Server, id shard.ID) shard.Copy {
 func RefOf(c *Client) actor.Ref { return c.ref }
 
 // RunOf is the run of a server that the coordinator knows.
-func (c *Coordinator) RunOf(id shard.ServerID) string { return c.info(id).Instance }
+func (c *Coordinator) RunOf(id shard.ServerID) uint64 { return c.info(id).Run }
 
-// Reports reports whether a message is the report of a run of a server.
-func Reports(msg any, run string) bool {
-	m, ok := msg.(serverReport)
-	return ok && m.Instance == run
+// SpeaksOf reports whether a message is the report or the registration of a run of a server.
+func SpeaksOf(msg any, run uint64) bool {
+	switch m := msg.(type) {
+	case serverReport:
+		return m.Run == run
+	case registerRequest:
+		return m.Info.Run == run
+	}
+	return false
 }
 
-// IsOut reports whether a server knows that it was taken out of the job.
+// IsOut reports whether a server knows that it is out of the job.
 func IsOut(s *Server) bool { return s.out.Load() }

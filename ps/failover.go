@@ -127,13 +127,10 @@ func (c *Coordinator) holdings(id shard.ServerID) map[shard.ID]shard.Record {
 	return held
 }
 
-// fail replaces a server for the shards that it has lost: it is another run of it that
-// has come back, to another address than former or the same, and what it holds it has
-// brought with it. The earlier run may live all the same, on a host that is cut off. The
-// caller holds c.mu.
-func (c *Coordinator) fail(id shard.ServerID, former, now string, lost, held map[shard.ID]bool) {
-	shards := c.holdings(id)
-	maps.DeleteFunc(shards, func(s shard.ID, r shard.Record) bool { return !lost[s] && (held[s] || !r.Followers.Has(id)) })
+// fail replaces a server for the shards that it should have and has not: it is another run
+// of it that has come, to another address than former or the same. The earlier run may live
+// all the same, on a host that is cut off. The caller holds c.mu.
+func (c *Coordinator) fail(id shard.ServerID, former, now string, shards map[shard.ID]shard.Record) {
 	if len(shards) > 0 {
 		c.running.Go(func() {
 			ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
@@ -220,7 +217,7 @@ func (c *Coordinator) promote(was shard.Assignment, sure bool) bool {
 			if !sameOwner(cur.Assignment, was) {
 				return cur, errSettled
 			}
-			if to = c.firstUp(cur.Followers); to == "" {
+			if to = c.firstUp(id, cur.Followers); to == "" {
 				return cur, errSettled
 			}
 			after, err = cur.Promote(to)
@@ -257,14 +254,21 @@ func (c *Coordinator) promotes(id shard.ID, change int) {
 	}
 }
 
-// firstUp returns the first follower that is up.
-func (c *Coordinator) firstUp(f shard.Followers) shard.ServerID {
-	for _, id := range f.IDs() {
-		if c.isUp(id) {
-			return id
+// firstUp returns the first follower of a shard that is up, one that is not known to have
+// lost its copy if there is one.
+func (c *Coordinator) firstUp(id shard.ID, f shard.Followers) (first shard.ServerID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, follower := range f.IDs() {
+		switch {
+		case !c.up(follower):
+		case !c.servers[follower].lost[id]:
+			return follower
+		case first == "":
+			first = follower
 		}
 	}
-	return ""
+	return first
 }
 
 // reread reads a record again after a write whose outcome is not known, or that has met

@@ -34,9 +34,9 @@ func servingReplica(t *testing.T, blocks int) *replica {
 func serverWithPeer(conn *stream.Conn) (*Server, serverInfo) {
 	s := &Server{replicas: map[shard.ID]*replica{}, peers: map[peerKey]chan *peer{}, log: slog.New(slog.DiscardHandler)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
-	to := serverInfo{ID: "follower", Instance: "f"}
+	to := serverInfo{ID: "follower", Run: 1}
 	p := &peer{
-		key: peerKey{instance: to.Instance}, to: to.ID, conn: conn, free: make(buffers, 8), missed: func() {},
+		key: peerKey{run: to.Run}, to: to.ID, conn: conn, free: make(buffers, 8), missed: func() {},
 		streams: map[shard.ID]*followerStream{}, waiting: map[*replica]struct{}{}, wake: make(chan struct{}, 1),
 	}
 	slot := make(chan *peer, 1)

@@ -61,7 +61,7 @@ func wiredTo(t *testing.T, slots int, mine net.Conn) *wired {
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	w := &wired{t: t, c: c}
 	w.l = newLink(stream.New(mine, stream.Config{BufferBytes: frameBuffer}), slots, c.busy)
-	c.links[linkKey{"s", smallLane}] = w.l
+	c.links[linkKey{1, smallLane}] = w.l
 	var watching sync.WaitGroup
 	watching.Go(c.watch)
 	t.Cleanup(func() {

@@ -41,23 +41,31 @@ type routesReply struct {
 
 // serverInfo is how to reach a server.
 type serverInfo struct {
-	ID       shard.ServerID
-	Node     string
-	Process  string
-	Addr     string // of the node, for actors
-	Data     string // TCP address of the data plane, empty for none
-	Local    string // unix socket of the data plane, empty for none
-	Host     string // which machine Local is on
-	Domain   string // failure domain
-	Token    []byte
-	Instance string // differs between two runs of a server of the same name
+	ID      shard.ServerID
+	Node    string
+	Process string
+	Addr    string // of the node, for actors
+	Data    string // TCP address of the data plane, empty for none
+	Local   string // unix socket of the data plane, empty for none
+	Host    string // which machine Local is on
+	Domain  string // failure domain
+	Token   []byte
+	Run     uint64 // of all processes that were this server, the later one has the higher number
 }
 
+// runRequest asks for the number of a new run of a server. One that is not used is no loss.
+type runRequest struct{}
+
+type runReply struct{ Run uint64 }
+
 // registerRequest comes from a server at start and whenever it has lost the
-// coordinator.
+// coordinator: pages with what it has, in order of the shards, of which the last one counts
+// for all.
 type registerRequest struct {
 	Info   serverInfo
-	Copies copies
+	Copies copies // at most copiesPerPage
+	First  uint32 // of the copies
+	Next   uint32 // where the next page begins, 0 in the last
 	Clock  uint32 // BSP: the latest one that the server has seen
 	Term   uint64 // of the latest coordinator that the server has heard of
 }
@@ -69,16 +77,17 @@ type registerReply struct {
 
 // serverReport is cast by a server every report interval.
 type serverReport struct {
-	ID       shard.ServerID
-	Instance string
-	Load     ServerLoad
-	Lost     []lostFollower // at most maxLostReported
-	Alone    []shardCount   // at most maxCounts
-	Copies   copies         // at most maxCopies
+	ID     shard.ServerID
+	Run    uint64
+	Load   ServerLoad
+	Lost   []lostFollower // at most maxLostReported
+	Alone  []shardCount   // at most maxCounts
+	Copies copies         // at most maxCopies
 }
 
 // registerAgain is cast to a server that reports and that the coordinator does not know: it
-// was down, and was taken out of the job. One that was draining is told so when it asks.
+// was down, and was taken out of the job, or another run of it has taken its place. One that
+// is out for good is told so when it asks.
 type registerAgain struct{ Term uint64 }
 
 // lostFollower says that the owner of a shard has no stream to a follower, and so
@@ -244,7 +253,7 @@ func register(n *actor.Node) error {
 	var errs []error
 	types := map[string]any{
 		"ps.describe": describeRequest{}, "ps.described": describeReply{},
-		"ps.routes": routesRequest{}, "ps.routed": routesReply{}, "ps.routes_changed": routesChanged{},
+		"ps.run": runRequest{}, "ps.run_reply": runReply{}, "ps.routes": routesRequest{}, "ps.routed": routesReply{}, "ps.routes_changed": routesChanged{},
 		"ps.register": registerRequest{}, "ps.registered": registerReply{}, "ps.server_report": serverReport{}, "ps.register_again": registerAgain{},
 		"ps.command": command{}, "ps.commanded": commandReply{}, "ps.retain": retain{},
 		"ps.join": joinRequest{}, "ps.joined": joinReply{}, "ps.tick": tickRequest{}, "ps.ticked": tickReply{},

@@ -41,6 +41,7 @@ type underWay struct {
 	nonce   string // of the request; empty for a replication
 	begun   time.Time
 	waiting []*actor.Request
+	run     uint64      // of the target
 	asked   *queuedMove // of a move that may be begun again: its target was a follower
 }
 
@@ -133,7 +134,7 @@ func (c *Coordinator) check(id shard.ID, to shard.ServerID) error {
 
 // run drives a move beside the actor. The caller holds c.mu.
 func (c *Coordinator) run(w *underWay, mig shard.Migration, effects []shard.Effect) {
-	c.moving[mig.Shard] = w
+	c.moving[mig.Shard], w.run = w, c.places.where(mig.To).Run
 	slots := c.slots
 	if mig.Kind == shard.KindReplicate && c.queued[mig.Shard] == nil {
 		slots = c.repairs
@@ -269,7 +270,7 @@ func (c *Coordinator) perform(e shard.Effect) (bytes int64, ev shard.Event) {
 // command has a server carry out an effect, with the followers that the record has now.
 // Sure says that an owner before is dead or knows that it is none any more.
 func (c *Coordinator) command(ctx context.Context, e shard.Effect, timeout time.Duration, sure bool) (commandReply, error) {
-	instance := c.info(e.Server).Instance
+	run := c.info(e.Server).Run
 	m := command{
 		Step: e.Kind, Shard: uint32(e.Shard), Epoch: uint64(e.Epoch), Attempt: e.Attempt,
 		Peer: c.info(e.Peer), Timeout: timeout, Join: e.Join, Sure: sure,
@@ -287,7 +288,7 @@ func (c *Coordinator) command(ctx context.Context, e shard.Effect, timeout time.
 	}
 	reply, err := c.order(ctx, e.Server, m)
 	if err == nil {
-		c.announce(e, instance)
+		c.announce(e, run)
 	}
 	return reply, err
 }
@@ -386,12 +387,12 @@ func (c *Coordinator) isUp(id shard.ServerID) bool {
 // announce tells the workers about a new owner, to save them a redirect. If the run of
 // the server that has said so still lasts, the shard is not lost there, whatever
 // earlier runs have lost.
-func (c *Coordinator) announce(e shard.Effect, instance string) {
+func (c *Coordinator) announce(e shard.Effect, run uint64) {
 	if e.Kind != shard.EffectActivate && e.Kind != shard.EffectRestore {
 		return
 	}
 	c.mu.Lock()
-	if s := c.servers[e.Server]; s != nil && s.info.Instance == instance {
+	if s := c.servers[e.Server]; s != nil && s.info.Run == run {
 		delete(s.lost, e.Shard)
 	}
 	c.mu.Unlock()
@@ -438,8 +439,14 @@ func (c *Coordinator) ended(w *underWay, r MoveReport) {
 	if r.Kind == shard.KindReplicate {
 		delete(c.rests, r.Shard)
 		delete(c.unfit, r.Shard)
-		if r.Outcome != shard.Moved {
+		s := c.servers[r.To]
+		switch {
+		case r.Outcome != shard.Moved:
 			c.rests[r.Shard], c.unfit[r.Shard] = time.Now().Add(repairPause), r.To
+		case c.places.where(r.To).Run != w.run: // what follows is no run that counts
+			c.drop(r.Shard, r.To)
+		case s != nil && s.info.Run == w.run:
+			delete(s.lost, r.Shard)
 		}
 		defer c.repair()
 	}

@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/shard"
@@ -61,12 +62,28 @@ func (c *Client) Assign(ctx context.Context, layer string, values []float32) err
 	return c.whole(ctx, wire.Assign, layer, values)
 }
 
+// maxNamesShown bounds the layers that an error names.
+const maxNamesShown = 8
+
+// someNames lists the first layers of a model.
+func someNames(layers []shard.Layer) string {
+	var names []string
+	for _, l := range layers[:min(len(layers), maxNamesShown)] {
+		names = append(names, fmt.Sprintf("%.64q", l.Name))
+	}
+	text := strings.Join(names, ", ")
+	if more := len(layers) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
 // index finds a layer, sparse or not.
 func (c *Client) index(layer string, sparse bool) (int, error) {
 	i, ok := c.layers[layer]
 	switch {
 	case !ok:
-		return 0, fmt.Errorf("%w: %q, the model has %d layers", ErrUnknownLayer, layer, len(c.job.Model.Layers))
+		return 0, fmt.Errorf("%w: %q, the model has %s", ErrUnknownLayer, layer, someNames(c.job.Model.Layers))
 	case sparse && !c.job.Model.Layers[i].Sparse:
 		return 0, fmt.Errorf("%w: layer %q is no table, it has no rows by id", ErrUnknownLayer, layer)
 	case !sparse && c.job.Model.Layers[i].Sparse:

@@ -11,11 +11,11 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// linkKey names a connection: an instance of a server, and which of the connections
+// linkKey names a connection: a run of a server, and which of the connections
 // to it.
 type linkKey struct {
-	instance string
-	lane     uint8
+	run  uint64
+	lane uint8
 }
 
 // smallLane is the lane of small requests; large ones go over the others.
@@ -78,7 +78,7 @@ func (c *Client) find(ctx context.Context, k *call, lane int, version uint64) (*
 	if err != nil {
 		return nil, err
 	}
-	key := linkKey{info.Instance, uint8(lane)}
+	key := linkKey{info.Run, uint8(lane)}
 	if lane != smallLane {
 		key.lane += uint8(k.header.Shard % uint32(c.cfg.Streams))
 	}
@@ -91,7 +91,7 @@ func (c *Client) find(ctx context.Context, k *call, lane int, version uint64) (*
 // which is opened if there is none.
 func (c *Client) reach(ctx context.Context, info serverInfo, key linkKey) (*Server, *link, error) {
 	c.mu.Lock()
-	s, l := c.locals[info.Instance], c.links[key]
+	s, l := c.locals[info.Run], c.links[key]
 	c.mu.Unlock()
 	if s != nil {
 		if s.ctx.Err() == nil {
@@ -104,8 +104,8 @@ func (c *Client) reach(ctx context.Context, info serverInfo, key linkKey) (*Serv
 	}
 	if s = localServer(ctx, c.cfg.Node, info); s != nil {
 		c.mu.Lock()
-		maps.DeleteFunc(c.locals, func(_ string, old *Server) bool { return old.ctx.Err() != nil })
-		c.locals[info.Instance] = s
+		maps.DeleteFunc(c.locals, func(_ uint64, old *Server) bool { return old.ctx.Err() != nil })
+		c.locals[info.Run] = s
 		c.mu.Unlock()
 		return s, nil, nil
 	}

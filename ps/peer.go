@@ -57,8 +57,8 @@ type peer struct {
 }
 
 type peerKey struct {
-	instance string
-	lane     uint8
+	run  uint64
+	lane uint8
 }
 
 // streamFrame is one frame on its way to a follower.
@@ -81,7 +81,7 @@ func peerLanes() uint32 { return uint32(min(max(runtime.GOMAXPROCS(0)/4, 1), 4))
 
 // attach returns the connection for the streams of f's shard to a server, with f on it.
 func (s *Server) attach(ctx context.Context, to serverInfo, f *followerStream) error {
-	key := peerKey{to.Instance, uint8(uint32(f.r.spec.ID) % peerLanes())}
+	key := peerKey{to.Run, uint8(uint32(f.r.spec.ID) % peerLanes())}
 	for {
 		s.peerMu.Lock()
 		slot := s.peers[key]

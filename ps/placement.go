@@ -32,7 +32,7 @@ type placement struct {
 
 	naming    sync.Mutex // one write of an address at a time
 	mu        sync.Mutex
-	seen      map[shard.ServerID]address // where servers ran when they last registered
+	seen      map[shard.ServerID]address // the run of each server that counts, and where it is
 	records   []shard.Record
 	revisions []store.Revision // 0: no record yet
 	writing   []sync.Mutex     // by shard: one write at a time
@@ -93,97 +93,6 @@ func (p *placement) load(ctx context.Context) error {
 			return fmt.Errorf("%w: store key %q holds shard %d of %d", ErrConflict, e.Key, id, len(p.records))
 		}
 		p.records[id], p.revisions[id] = r, e.Revision
-	}
-	return nil
-}
-
-// address is where a server's actor runs, as the store has it.
-type address struct {
-	ID            shard.ServerID
-	Node, Process string
-	Addr          string // of the node
-}
-
-// remember writes down where a server runs. A coordinator that comes later and never
-// hears of that server can find out there whether it is dead.
-func (p *placement) remember(ctx context.Context, info serverInfo) error {
-	where := address{ID: info.ID, Node: info.Node, Process: info.Process, Addr: info.Addr}
-	if p.where(info.ID) == where {
-		return nil
-	}
-	text, err := json.Marshal(where)
-	if err != nil {
-		return fmt.Errorf("ps: address of server %q: %w", info.ID, err)
-	}
-	key := p.serverKey(info.ID)
-	p.naming.Lock()
-	defer p.naming.Unlock()
-	for {
-		e, err := p.kv.Get(ctx, key)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return err
-		}
-		_, err = p.kv.CompareAndSwap(ctx, key, e.Revision, text)
-		if errors.Is(err, store.ErrConflict) {
-			continue // ends with ctx
-		}
-		if err != nil {
-			return err
-		}
-		p.mu.Lock()
-		p.seen[info.ID] = where
-		p.mu.Unlock()
-		return nil
-	}
-}
-
-func (p *placement) serverKey(id shard.ServerID) string {
-	return p.prefix + "server/" + processName(string(id))
-}
-
-// forget deletes what remember has written, unless the server has come back.
-func (p *placement) forget(ctx context.Context, id shard.ServerID) error {
-	p.naming.Lock()
-	defer p.naming.Unlock()
-	if p.where(id) != (address{}) {
-		return nil
-	}
-	e, err := p.kv.Get(ctx, p.serverKey(id))
-	if errors.Is(err, store.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	_, err = p.kv.CompareAndSwap(ctx, e.Key, e.Revision, nil)
-	return err
-}
-
-// where is how a server could last be reached by its actor; zero if it is not known.
-func (p *placement) where(id shard.ServerID) address {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.seen[id]
-}
-
-// loadServers reads what remember has written.
-func (p *placement) loadServers(ctx context.Context) error {
-	entries, err := p.kv.List(ctx, p.prefix+"server/")
-	if err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, e := range entries {
-		var where address
-		err := json.Unmarshal(e.Value, &where)
-		if err == nil && (where.ID == "" || p.serverKey(where.ID) != e.Key) {
-			err = fmt.Errorf("%w: it holds server %.64q", ErrConflict, where.ID)
-		}
-		if err != nil {
-			return fmt.Errorf("ps: store key %q: %w", e.Key, err)
-		}
-		p.seen[where.ID] = where
 	}
 	return nil
 }

@@ -229,5 +229,5 @@ func (s *clientStats) unreached() (ids []shard.ServerID) {
 func (r *routes) uses(s serverInfo) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.servers[s.ID].Instance == s.Instance && slices.ContainsFunc(r.owners, func(o owner) bool { return o.server == s.ID })
+	return r.servers[s.ID].Run == s.Run && slices.ContainsFunc(r.owners, func(o owner) bool { return o.server == s.ID })
 }

@@ -112,7 +112,7 @@ func (c *Coordinator) fillFrom(id shard.ID, name string) (commandReply, error) {
 		Kind: commandHost, Shard: uint32(id), Epoch: uint64(a.Epoch), Attempt: a.Attempt, From: name, Timeout: c.cfg.CopyTimeout,
 	})
 	if err == nil {
-		c.announce(shard.Effect{Kind: shard.EffectActivate, Shard: id, Server: a.Owner, Epoch: a.Epoch}, c.info(a.Owner).Instance)
+		c.announce(shard.Effect{Kind: shard.EffectActivate, Shard: id, Server: a.Owner, Epoch: a.Epoch}, c.info(a.Owner).Run)
 	}
 	return reply, err
 }
@@ -126,20 +126,21 @@ type shardCount struct {
 // maxCounts bounds the shards in one report; the following ones have the others.
 const maxCounts = 512
 
-// alone returns the counts of shards without followers, some of them at a time.
-func (s *Server) alone() (counts []shardCount) {
+// alone returns the counts of the first maxCounts shards from first on that have no followers,
+// and where the next ones begin, 0 after the last.
+func (s *Server) alone(first shard.ID) (counts []shardCount, next shard.ID) {
 	if s.job.Replicas != NoReplicas {
-		return nil
+		return nil, 0
 	}
-	all := s.all()
-	start := int(since()/int64(s.reportInterval())) * maxCounts
-	for i := range min(len(all), maxCounts) {
-		r := all[(start+i)%len(all)]
+	for _, r := range s.inOrder(first) {
+		if len(counts) == maxCounts {
+			return counts, r.spec.ID
+		}
 		r.mu.Lock()
 		if r.owned() {
 			counts = append(counts, shardCount{uint32(r.spec.ID), r.applied})
 		}
 		r.mu.Unlock()
 	}
-	return counts
+	return counts, 0
 }

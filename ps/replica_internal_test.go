@@ -75,7 +75,7 @@ func TestFollowFailsOnce(t *testing.T) {
 	r := servingReplica(t, 1)
 	s := &Server{cfg: ServerConfig{Node: n}, ctx: t.Context(), peers: map[peerKey]chan *peer{}}
 	order := shard.Effect{Kind: shard.EffectFollow, Epoch: 1, Attempt: 1, Peer: "f"}
-	to := serverInfo{ID: "f", Instance: "f", Node: "other", Data: l.Addr().String()}
+	to := serverInfo{ID: "f", Run: 1, Node: "other", Data: l.Addr().String()}
 	first := s.follow(t.Context(), r, order, to, 0)
 	require.ErrorIs(t, first, ErrUnavailable)
 	require.Equal(t, first, s.follow(t.Context(), r, order, to, 0))

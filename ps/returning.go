@@ -122,30 +122,6 @@ func (c *Coordinator) returning() (n int) {
 	return n
 }
 
-// forgetServer deletes what the store has of a server, beside the caller.
-func (c *Coordinator) forgetServer(id shard.ServerID) {
-	if c.ctx.Err() != nil {
-		return
-	}
-	c.places.mu.Lock()
-	delete(c.places.seen, id)
-	c.places.mu.Unlock()
-	c.running.Go(func() {
-		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
-		defer cancel()
-		if err := c.places.forget(ctx, id); err != nil && c.ctx.Err() == nil {
-			c.log.Warn("address of a server stays in the store", "server", id, "err", err)
-		}
-	})
-}
-
-// known lists the servers that the store has an address of.
-func (p *placement) known() []shard.ServerID {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Collect(maps.Keys(p.seen))
-}
-
 // forgetMember deletes what the store has of a member, beside the actor: a member
 // too many costs the next coordinator some time and nothing else.
 func (c *Coordinator) forgetMember(incarnation uint64) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,7 +130,7 @@ type Server struct {
 	parked               atomic.Int64
 	pushBytes, pullBytes atomic.Int64
 	reporting, rejoining atomic.Bool
-	out                  atomic.Bool // it was taken out of the job while it was draining
+	out                  atomic.Bool // it was taken out of the job for good, or replaced
 }
 
 // StartServer starts a parameter server and returns when the coordinator knows it.
@@ -141,7 +142,7 @@ func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		cfg: cfg, log: cfg.logger(), token: stream.NewNonce(), coordinator: coordinators(cfg.Coordinator, cfg.Standbys), free: make(buffers, 64),
 		replicas: map[shard.ID]*replica{}, conns: map[*stream.Conn]struct{}{}, flights: map[flightKey]*flight{}, peers: map[peerKey]chan *peer{},
 		cutRoom: newCutRoom(cmp.Or(cfg.CheckpointMemory, defaultCheckpointMemory)),
-		info:    serverInfo{ID: cfg.ID, Node: cfg.Node.Name(), Addr: cfg.Node.Addr(), Host: stream.HostID(), Instance: randomID(), Domain: cmp.Or(cfg.Domain, stream.HostID())},
+		info:    serverInfo{ID: cfg.ID, Node: cfg.Node.Name(), Addr: cfg.Node.Addr(), Host: stream.HostID(), Domain: cmp.Or(cfg.Domain, stream.HostID())},
 	}
 	s.info.Token = s.token
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
@@ -167,7 +168,11 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
-	s.info.Process = "ps/server/" + processName(string(s.cfg.ID))
+	number, err := ask[runReply](ctx, s.cfg.Node, s.coordinator, runRequest{})
+	if err != nil {
+		return err
+	}
+	s.info.Process, s.info.Run = "ps/server/"+processName(string(s.cfg.ID)), number.Run
 	if s.ref, err = s.cfg.Node.Spawn(ctx, s.info.Process, &serverActor{s: s}, actor.Options{}); err != nil {
 		return err
 	}
@@ -210,42 +215,6 @@ func (s *Server) ID() shard.ServerID { return s.cfg.ID }
 // ListenNone. Others dial ServerConfig.Advertise instead if that is set.
 func (s *Server) DataAddr() string { return s.listening }
 
-// register tells the coordinator about this server, its data addresses and what it
-// holds. It returns which coordinator knows now.
-func (s *Server) register(ctx context.Context) (actor.Ref, error) {
-	var held copies
-	var clock uint32
-	for _, r := range s.all() {
-		r.mu.Lock()
-		if copy, ok := r.holdsCopy(); ok {
-			held.add(copy)
-			for _, b := range r.blocks {
-				clock = max(clock, b.clock)
-				if r.options.ExpireClocks > 0 {
-					clock = max(clock, uint32(b.steps))
-				}
-			}
-		}
-		r.mu.Unlock()
-	}
-	began := time.Now()
-	for {
-		m := registerRequest{Info: s.info, Copies: held, Clock: clock, Term: s.term.Load()}
-		reply, from, err := requestFrom[registerReply](ctx, s.cfg.Node, s.coordinator, m, nil)
-		if err == nil {
-			err = s.obeys(reply.Term)
-		}
-		if !errors.Is(err, ErrConflict) || time.Since(began) > predecessorGrace {
-			return from, err
-		}
-		select { // an earlier run of this server may have died a moment ago
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return actor.Ref{}, err
-		}
-	}
-}
-
 // obeys returns an error if a later coordinator than that of a term is known, and takes
 // note of a new one.
 func (s *Server) obeys(term uint64) error {
@@ -260,15 +229,12 @@ func (s *Server) obeys(term uint64) error {
 	}
 }
 
-// predecessorGrace is how long a server waits for the coordinator to notice that an
-// earlier run of it is over.
-const predecessorGrace = 2 * time.Second
-
 // serverActor is the control side of a Server.
 type serverActor struct {
-	s    *Server
-	load ServerLoad // as it was last reported
-	next shard.ID   // first shard of the copies in the next report
+	s     *Server
+	load  ServerLoad // as it was last reported
+	next  shard.ID   // first shard of the copies in the next report
+	alone shard.ID   // and of the counts
 }
 
 type reportNow struct{}
@@ -296,7 +262,8 @@ func (a *serverActor) report(c *actor.Context, held []CopyStatus) {
 	if s.out.Load() {
 		return
 	}
-	m := serverReport{ID: s.cfg.ID, Instance: s.info.Instance, Load: a.load, Alone: s.alone()}
+	m := serverReport{ID: s.cfg.ID, Run: s.info.Run, Load: a.load}
+	m.Alone, a.alone = s.alone(a.alone)
 	for _, h := range held {
 		m.Copies.add(h)
 	}
@@ -390,34 +357,6 @@ func (a *serverActor) Receive(c *actor.Context, msg any) error {
 // coordinator takes a server without an actor for dead.
 func (a *serverActor) Stopped(*actor.Context, error) { a.s.closeData() }
 
-// rejoin registers again with a coordinator that comes back, or has forgotten this server,
-// beside the actor.
-func (a *serverActor) rejoin(c *actor.Context) {
-	if s := a.s; s.rejoining.CompareAndSwap(false, true) {
-		s.spawn(func() { s.rejoin(c) })
-	}
-}
-
-func (s *Server) rejoin(c *actor.Context) {
-	for s.ctx.Err() == nil {
-		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
-		from, err := s.register(ctx)
-		cancel()
-		if err == nil {
-			s.rejoining.Store(false)
-			_ = c.Monitor(from) // a failure shows as another Down
-			return
-		}
-		if errors.Is(err, ErrNotMember) {
-			s.out.Store(true) // for good, also for coordinators to come: rejoining stays set
-			s.log.Info("server is out of the job", "server", s.cfg.ID)
-			return
-		}
-		s.log.Warn("server cannot reach the coordinator", "server", s.cfg.ID, "err", err)
-		sleep(s.ctx, rejoinPause)
-	}
-}
-
 func (s *Server) spawn(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -464,6 +403,13 @@ func (s *Server) all() []*replica {
 	for _, r := range s.replicas {
 		all = append(all, r)
 	}
+	return all
+}
+
+// inOrder lists what this server has of the shards from first on, in their order.
+func (s *Server) inOrder(first shard.ID) []*replica {
+	all := slices.DeleteFunc(s.all(), func(r *replica) bool { return r.spec.ID < first })
+	slices.SortFunc(all, func(a, b *replica) int { return cmp.Compare(a.spec.ID, b.spec.ID) })
 	return all
 }
 
@@ -552,6 +498,13 @@ func (s *Server) closeData() {
 	for c := range s.conns {
 		_ = c.Close() // its reader ends
 	}
+	s.mu.Unlock()
+	s.drop()
+}
+
+// drop gives up everything that this server holds: it ends, or nobody will ask it again.
+func (s *Server) drop() {
+	s.mu.Lock()
 	saves := s.saves
 	s.mu.Unlock()
 	for _, v := range saves {

@@ -1,0 +1,103 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/elasticps/elasticps/shard"
+)
+
+// Who gets shards, and the first owners of new ones.
+
+// candidates are the servers that may get shards. The caller holds c.mu.
+func (c *Coordinator) candidates() []shard.Server {
+	var out []shard.Server
+	for _, id := range slices.Sorted(maps.Keys(c.servers)) {
+		if _, leaves := c.leaving[id]; !leaves && c.servers[id].up {
+			s := c.servers[id]
+			out = append(out, shard.Server{ID: id, Draining: s.draining, Domain: s.info.Domain})
+		}
+	}
+	return out
+}
+
+// place gives new shards their first owners. A shard's record is written after its
+// server has created it, so that a record never names a server without the shard.
+func (c *Coordinator) place() {
+	free := c.places.unplaced()
+	c.mu.Lock()
+	servers := c.candidates()
+	c.mu.Unlock()
+	up := slices.DeleteFunc(slices.Clone(servers), func(s shard.Server) bool { return s.Draining })
+	if len(free) == 0 || len(up) < c.cfg.Job.MinServers {
+		return
+	}
+	m, err := shard.Assign(c.places.owners(), c.shards, c.known(servers), shard.Shard.Bytes)
+	if err != nil {
+		c.log.Warn("cannot place", "err", err)
+		return
+	}
+	c.placing = true
+	var todo []shard.Assignment
+	for _, id := range free {
+		a, _ := m.Owner(id)
+		if claimed, ok := c.claims[id]; ok && c.isUp(claimed) {
+			a.Owner = claimed
+		}
+		todo = append(todo, a)
+	}
+	c.running.Go(func() {
+		err := c.create(todo)
+		_ = c.cfg.Node.Cast(c.ctx, c.ref, placed{err}) // fails only when closed
+	})
+}
+
+// known adds the owners that are down, which Assign has to know but must not use.
+func (c *Coordinator) known(servers []shard.Server) []shard.Server {
+	have := map[shard.ServerID]bool{}
+	for _, s := range servers {
+		have[s.ID] = true
+	}
+	for _, a := range c.places.owners().Assignments {
+		if a.Owner != "" && !have[a.Owner] {
+			have[a.Owner] = true
+			servers = append(servers, shard.Server{ID: a.Owner, Draining: true})
+		}
+	}
+	return servers
+}
+
+func (c *Coordinator) create(todo []shard.Assignment) error {
+	var errs []error
+	for _, a := range todo {
+		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.CopyTimeout)
+		_, err := c.order(ctx, a.Owner, command{
+			Kind: commandHost, Shard: uint32(a.Shard), Epoch: uint64(a.Epoch), Timeout: c.cfg.CopyTimeout, From: c.restoredFrom(),
+		})
+		if err == nil {
+			create := func(shard.Record) (shard.Record, error) { return shard.Record{Assignment: a}, nil }
+			if err = c.places.change(ctx, a.Shard, create); err != nil {
+				_, _ = c.places.read(ctx, a.Shard) // it may have been written all the same
+			}
+		}
+		cancel()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("shard %d on %q: %w", a.Shard, a.Owner, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// placed hears what place has come to.
+func (c *Coordinator) placed(err error) {
+	c.placing = false
+	c.mu.Lock()
+	c.unsettled = true
+	c.mu.Unlock()
+	if err != nil {
+		c.log.Warn("placement failed, will be tried again", "err", err)
+	}
+}
