@@ -17,13 +17,28 @@ const dialPause = 20 * time.Millisecond
 // connectTime is what the connections to each rank may add to the time of a handshake.
 const connectTime = 20 * time.Millisecond
 
-// dial connects to a member: to its unix socket if it has one on this host, else by TCP. With
-// TLS there is no other way: what a member says of itself does not get around its certificate.
+// dial connects to a member: to its unix socket if it has one on this host, else by TCP. Ranks
+// of one host do not always reach each other's sockets, in containers for example, or may find
+// another rank's: then it is TCP as well. With TLS there is no other way: what a member says of
+// itself does not get around its certificate.
 func (o *origin) dial(ctx context.Context, to member, h hello) (*stream.Conn, answer, error) {
-	network, address := "tcp", to.Address
-	if to.Local != "" && to.Host == o.self.Host && !o.cfg.TCPOnly && o.cfg.TLS == nil {
-		network, address = "unix", to.Local
+	if to.Local == "" || to.Host != o.self.Host || o.cfg.TCPOnly || o.cfg.TLS != nil {
+		return o.dialAt(ctx, "tcp", to.Address, h)
 	}
+	conn, a, err := o.dialAt(ctx, "unix", to.Local, h)
+	if err == nil || a.Conflict || ctx.Err() != nil {
+		return conn, a, err
+	}
+	conn, b, overTCP := o.dialAt(ctx, "tcp", to.Address, h)
+	if overTCP != nil {
+		return nil, b, fmt.Errorf("%w (by its unix socket: %v)", overTCP, err)
+	}
+	o.cfg.Log.Info("collective: no unix socket", "member", o.cfg.Name, "peer", to.Name, "err", err)
+	return conn, b, nil
+}
+
+// dialAt connects to an address.
+func (o *origin) dialAt(ctx context.Context, network, address string, h hello) (*stream.Conn, answer, error) {
 	var nc net.Conn
 	var err error
 	if network == "tcp" && o.cfg.TLS != nil {
