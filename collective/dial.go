@@ -23,7 +23,8 @@ const connectTime = 20 * time.Millisecond
 // itself does not get around its certificate.
 func (o *origin) dial(ctx context.Context, to member, h hello) (*stream.Conn, answer, error) {
 	if to.Local == "" || to.Host != o.self.Host || o.cfg.TCPOnly || o.cfg.TLS != nil {
-		return o.dialAt(ctx, "tcp", to.Address, h)
+		conn, a, err := o.dialAt(ctx, "tcp", to.Address, h)
+		return conn, a, o.astray(to, err)
 	}
 	conn, a, err := o.dialAt(ctx, "unix", to.Local, h)
 	if err == nil || a.Conflict || ctx.Err() != nil {
@@ -35,6 +36,17 @@ func (o *origin) dial(ctx context.Context, to member, h hello) (*stream.Conn, an
 	}
 	o.cfg.Log.Info("collective: no unix socket", "member", o.cfg.Name, "peer", to.Name, "err", err)
 	return conn, b, nil
+}
+
+// astray says of an error what is most likely wrong: a hostname that stands for a loopback address
+// where it is looked up, as in /etc/hosts of some systems, is no address for other hosts. (Where
+// hosts are containers that share a network it is, so that it is tried.)
+func (o *origin) astray(to member, err error) error {
+	host, _, bad := net.SplitHostPort(to.Address)
+	if ip := net.ParseIP(host); err == nil || bad != nil || to.Host == "" || to.Host == o.self.Host || !ip.IsLoopback() {
+		return err
+	}
+	return fmt.Errorf("%w (member %q is of another host and gives a loopback address, %s: it must Listen on, or Advertise, one that is reached from here)", err, to.Name, to.Address)
 }
 
 // dialAt connects to an address.

@@ -121,7 +121,8 @@ func (g *Group) Replacing() bool {
 }
 
 // Reach makes two ranks and a third one of another group, and lets the second dial the first by
-// a unix socket that is the third one's, nobody's, or its own. It returns what the connection is.
+// a unix socket that is the third one's, nobody's, or its own, or as one of another host. It
+// returns what the connection is.
 func Reach(ctx context.Context, cfg Config, whose string) (network string, err error) {
 	var origins []*origin
 	for i, group := range []string{"one", "one", "other"} {
@@ -141,6 +142,10 @@ func Reach(ctx context.Context, cfg Config, whose string) (network string, err e
 		to.Local = origins[2].self.Local
 	case "nobody's", "nobody's, nor the address":
 		to.Local = "@elasticps-collective-nobody"
+	case "of another host":
+		to.Host = "elsewhere"
+	case "of this one, from another host": // where something else listens at that address
+		to.Host, to.Address = "elsewhere", origins[2].self.Address
 	}
 	if whose == "nobody's, nor the address" {
 		to.Address = "127.0.0.1:1"
