@@ -53,7 +53,7 @@
 //
 // [Group.AllReduceCompressed], or [Call].Compression, sends float32 in a format of package
 // collective/codec: in half of the bytes or a quarter. Every element is rounded twice, for any number
-// of ranks. Its bits depend on where it lies among blocks of codec.Block elements and on the
+// of ranks, and within nodes of several ranks none is. Its bits depend on where it lies among blocks of codec.Block elements and on the
 // number of ranks, and are the same on all of them. With a [codec.Feedback] what rounding loses is
 // made good in later calls; it begins anew with each group. [Group.Traffic] counts the bytes.
 //
@@ -61,7 +61,8 @@
 //
 // Package collective/schedule has them. A group measures latency and bandwidth when it
 // begins, and times all-reduces of four sizes; its ranks agree on the numbers, and each
-// call takes the one with the least estimated time. Config.Algorithms overrides that. Compressed calls are always Direct.
+// call takes the one with the least estimated time. Config.Algorithms overrides that. Compressed
+// calls are Hierarchical where there are several nodes, all of several ranks, else Direct.
 //
 // # Vendors' libraries
 //

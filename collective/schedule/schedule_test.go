@@ -265,6 +265,55 @@ func TestHierarchicalForUnevenNodes(t *testing.T) {
 	require.ErrorIs(t, err, ErrShape)
 }
 
+// The parts of a nested plan within the nodes: before, an owner has what its node has of its
+// column; after, all have what the owners have made of that.
+func TestNest(t *testing.T) {
+	for _, nodes := range [][]int{{0, 1}, {0, 0, 1}, {0, 0, 1, 1}, {7, 3, 7, 3, 3}, {0, 1, 2, 2, 1, 0, 0}} {
+		n := len(nodes)
+		for _, count := range counts(n) {
+			s := Shape{Ranks: n, Count: count, Segment: 2, Nodes: nodes}
+			nested := make([]Nested, n)
+			before := plansOf(t, n, func(rank int) (Plan, error) {
+				var err error
+				nested[rank], err = Nest(rank, s)
+				return nested[rank].Before, err
+			})
+			m := newMachine(t, before, count, true)
+			m.run()
+			after := newMachine(t, plansOf(t, n, func(rank int) (Plan, error) { return nested[rank].After, nil }), count, true)
+			for rank, nest := range nested {
+				for i := nest.Column.Begin; i < nest.Column.End; i++ {
+					require.Len(t, m.buffer[rank][i], len(slices.DeleteFunc(slices.Clone(nodes), func(x int) bool { return x != nodes[rank] })))
+					after.buffer[rank][i] = nil
+					for _, owner := range nest.Owners { // the part between the nodes
+						require.Equal(t, nest.Column, nested[owner].Column)
+						after.buffer[rank][i] = append(after.buffer[rank][i], m.buffer[owner][i]...)
+					}
+				}
+				if nest.Column.Len() > 0 {
+					require.Equal(t, rank, nest.Owners[nest.Place])
+				}
+			}
+			after.run()
+			for rank := range n {
+				for i, e := range after.buffer[rank] {
+					once(t, e, n, i, false)
+				}
+			}
+		}
+	}
+	for _, s := range []Shape{{Ranks: 2, Count: 1, Nodes: []int{0, 0}}, {Ranks: 2, Count: 1, Nodes: []int{0}}, {Ranks: 0}} {
+		_, err := Nest(0, s)
+		require.ErrorIs(t, err, ErrShape)
+	}
+}
+
+func TestAmong(t *testing.T) {
+	p := Plan{Steps: []Step{{To: 0, From: None}, {To: None, From: 1}, {To: 1, From: 0}}}
+	require.Equal(t, []Step{{To: 7, From: None}, {To: None, From: 3}, {To: 3, From: 7}}, p.Among([]int{7, 3}).Steps)
+	require.Equal(t, 0, p.Steps[0].To, "the plan itself is as it was")
+}
+
 func TestReduceScatterCombinesOnce(t *testing.T) {
 	for _, a := range []Algorithm{Ring, Direct} {
 		each(t, func(t *testing.T, s Shape, inPlace bool) {
