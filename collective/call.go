@@ -330,7 +330,7 @@ func (g *Group) plan(call *Fingerprint) (schedule.Plan, error) {
 	if p, ok := r.plans[*call]; ok {
 		return p, nil
 	}
-	s := schedule.Shape{Ranks: g.Size(), Count: call.units(), Nodes: g.nodes}
+	s := schedule.Shape{Ranks: g.Size(), Count: call.units(), Ahead: g.streams, Nodes: g.nodes}
 	s.Segment = max(1, segmentBytes(call, g.Size(), g.cfg.SegmentBytes)/call.unitBytes())
 	var p schedule.Plan
 	var err error

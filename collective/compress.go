@@ -161,7 +161,7 @@ func (g *Group) nest(call *Fingerprint) (*nest, error) {
 	}
 	open := *call // within the nodes
 	open.Codec = 0
-	s := schedule.Shape{Ranks: g.Size(), Count: call.Count, Nodes: g.nodes}
+	s := schedule.Shape{Ranks: g.Size(), Count: call.Count, Nodes: g.nodes} // its plans send all before they wait
 	s.Segment = max(1, segmentBytes(&open, g.model.Local, g.cfg.SegmentBytes)/open.unitBytes())
 	nested, err := schedule.Nest(g.rank, s)
 	if err != nil {
@@ -171,7 +171,7 @@ func (g *Group) nest(call *Fingerprint) (*nest, error) {
 	if nested.Column.Len() > 0 {
 		column := *call
 		column.Count = nested.Column.Len()
-		s = schedule.Shape{Ranks: len(nested.Owners), Count: column.units()}
+		s = schedule.Shape{Ranks: len(nested.Owners), Count: column.units(), Ahead: g.streams}
 		s.Segment = max(1, segmentBytes(&column, s.Ranks, g.cfg.SegmentBytes)/column.unitBytes())
 		plan, err := schedule.AllReduce(schedule.Direct, nested.Place, s)
 		if err != nil {

@@ -191,6 +191,17 @@ func (o *origin) streams(to member) int {
 	return 4
 }
 
+// maxStreams is that number for the member to whom there are most.
+func (o *origin) maxStreams(r roster) int {
+	most := 1
+	for _, m := range r.Members {
+		if m.Name != o.self.Name && o.cfg.Local == nil {
+			most = max(most, o.streams(m))
+		}
+	}
+	return most
+}
+
 // connectTo makes all connections to one rank.
 func (o *origin) connectTo(ctx context.Context, r roster, rank, i int, shared *pool, fd int) (*peer, error) {
 	p := &peer{rank: i}

@@ -108,7 +108,7 @@ func (n *narrows) shares() []int64 {
 }
 
 // throughNarrows makes two ranks that reach each other by so many connections of a rate.
-func throughNarrows(tb testing.TB, streams int, rate float64) ([]*collective.Group, *narrows) {
+func throughNarrows(tb testing.TB, streams int, rate float64, a schedule.Algorithm) ([]*collective.Group, *narrows) {
 	addresses := freeAddresses(tb, 2)
 	n := newNarrows(tb, addresses[0], rate)
 	groups := found(tb, 2, overSockets(tb, true, func(rank int, c *collective.Config) {
@@ -116,7 +116,7 @@ func throughNarrows(tb testing.TB, streams int, rate float64) ([]*collective.Gro
 		if rank == 0 {
 			c.Advertise = n.listener.Addr().String()
 		}
-		force(schedule.Direct, c)
+		force(a, c)
 	}))
 	return groups, n
 }
@@ -130,25 +130,27 @@ func message(ctx context.Context, groups []*collective.Group, rank int, x []floa
 }
 
 // Case 24: all connections between two ranks carry an equal share of one large message, or of one
-// large all-reduce, at the same time: where each of them is narrow, four are faster than one. (An
-// all-reduce has two segments under way, so that two of the four work at a time. Of a few times
-// the fastest counts, for processors may be busy.)
+// large all-reduce, at the same time: where each of them is narrow, four are faster than one. (Of a
+// few times the fastest counts, for processors may be busy.)
 func TestCase24SeveralConnections(t *testing.T) {
-	const rate, count, streams, gain = 4e6, 1 << 19, 4, 1.5
+	const rate, count, streams, gain = 8e6, 1 << 20, 4, 1.6
 	buffers := [][]float32{make([]float32, count), make([]float32, count)}
-	for name, call := range map[string]func(groups []*collective.Group, rank int) error{
-		"message": func(groups []*collective.Group, rank int) error {
-			return message(background(t), groups, rank, buffers[rank])
-		},
-		"all-reduce": func(groups []*collective.Group, rank int) error {
+	for _, a := range []schedule.Algorithm{0, schedule.Direct, schedule.Ring, schedule.HalvingDoubling} {
+		name := "message"
+		if a != 0 {
+			name = "all-reduce, " + a.String()
+		}
+		call := func(groups []*collective.Group, rank int) error {
+			if a == 0 {
+				return message(background(t), groups, rank, buffers[rank])
+			}
 			x := collective.Of(buffers[rank])
 			return groups[rank].AllReduce(background(t), x, x, collective.Sum)
-		},
-	} {
+		}
 		t.Run(name, func(t *testing.T) {
 			leakless(t)
 			timed := func(k int) time.Duration {
-				groups, n := throughNarrows(t, k, rate)
+				groups, n := throughNarrows(t, k, rate, a)
 				defer closeAll(groups)
 				n.shares()
 				begin := time.Now()
@@ -185,7 +187,7 @@ func BenchmarkStreams(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", name, streams), func(b *testing.B) {
 				var groups []*collective.Group
 				if rate > 0 {
-					groups, _ = throughNarrows(b, streams, rate)
+					groups, _ = throughNarrows(b, streams, rate, 0)
 				} else {
 					groups = found(b, 2, overSockets(b, true, func(_ int, c *collective.Config) { c.Streams = streams }))
 				}

@@ -206,7 +206,7 @@ func each(t *testing.T, f func(t *testing.T, s Shape, inPlace bool)) {
 						continue // as in counts
 					}
 					for _, inPlace := range []bool{false, true} {
-						f(t, Shape{Ranks: n, Count: count, Segment: segment}, inPlace)
+						f(t, Shape{Ranks: n, Count: count, Segment: segment, Ahead: []int{0, 3, 1, 4}[count%4]}, inPlace)
 					}
 				}
 			}
@@ -256,7 +256,7 @@ func TestHierarchicalForUnevenNodes(t *testing.T) {
 	} {
 		for _, count := range counts(len(nodes)) {
 			for _, segment := range []int{0, 2} {
-				s := Shape{Ranks: len(nodes), Count: count, Segment: segment, Nodes: nodes}
+				s := Shape{Ranks: len(nodes), Count: count, Segment: segment, Ahead: 2 * segment, Nodes: nodes}
 				checkAllReduce(t, Hierarchical, s, true)
 			}
 		}
@@ -389,6 +389,29 @@ func TestAllToAllTransposes(t *testing.T) {
 	})
 }
 
+// As many segments go ahead as there are connections, where nothing else is waited for.
+func TestSegmentsAhead(t *testing.T) {
+	for _, a := range []Algorithm{Direct, Ring, HalvingDoubling} {
+		for ahead, want := range map[int]int{0: 1, 1: 1, 4: 4} {
+			p, err := AllReduce(a, 0, Shape{Ranks: 2, Count: 64, Segment: 2, Ahead: ahead})
+			require.NoError(t, err)
+			sent := 0
+			for _, s := range p.Steps {
+				if s.To != None {
+					sent++
+				}
+				if s.From == 1 {
+					break
+				}
+			}
+			if a == Direct {
+				want = max(want+1, minAhead) + 1 // the next one goes before the first fold
+			}
+			require.Equal(t, want, sent, "%v, %d ahead", a, ahead)
+		}
+	}
+}
+
 // The combination of a fold does not depend on how the elements were cut into operations.
 func TestFoldsKeepTheirOrder(t *testing.T) {
 	for a := Flat; a < algorithmEnd; a++ {
@@ -397,7 +420,7 @@ func TestFoldsKeepTheirOrder(t *testing.T) {
 }
 
 func TestRefusesWhatCannotBe(t *testing.T) {
-	for _, s := range []Shape{{Ranks: 0}, {Ranks: MaxRanks + 1}, {Ranks: 2, Count: -1}, {Ranks: 2, Count: MaxCount}, {Ranks: 2, Segment: -1}} {
+	for _, s := range []Shape{{Ranks: 0}, {Ranks: MaxRanks + 1}, {Ranks: 2, Count: -1}, {Ranks: 2, Count: MaxCount}, {Ranks: 2, Segment: -1}, {Ranks: 2, Ahead: -1}} {
 		_, err := AllReduce(Ring, 0, s)
 		require.ErrorIs(t, err, ErrShape)
 	}
