@@ -281,12 +281,12 @@ func (g *Group) perform(o *operation) error {
 	case o.call.Algorithm == schedule.Shared:
 		return g.together.allReduce(o, o.dst.bytes, o.src.bytes)
 	}
+	if o.call.Codec != 0 {
+		return g.performPacked(o)
+	}
 	plan, err := g.plan(&o.call)
 	if err != nil {
 		return err
-	}
-	if o.call.Codec != 0 {
-		return g.performPacked(o, plan)
 	}
 	r, dst, src, size := &g.runner, o.dst.bytes, o.src.bytes, o.call.Type.Bytes()
 	own := g.rank * o.call.Count
@@ -330,7 +330,7 @@ func (g *Group) plan(call *Fingerprint) (schedule.Plan, error) {
 	if p, ok := r.plans[*call]; ok {
 		return p, nil
 	}
-	s := schedule.Shape{Ranks: g.Size(), Count: call.units(), Nodes: g.nodes}
+	s := schedule.Shape{Ranks: g.Size(), Count: call.units(), Ahead: g.streams, Nodes: g.nodes}
 	s.Segment = max(1, segmentBytes(call, g.Size(), g.cfg.SegmentBytes)/call.unitBytes())
 	var p schedule.Plan
 	var err error

@@ -71,7 +71,7 @@ func (g *Group) checkRest(c *Call, f *Fingerprint, needsOp, needsRoot bool) erro
 		return err
 	}
 	if f.Codec != 0 {
-		f.Algorithm = schedule.Direct
+		f.Algorithm = g.packedAlgorithm()
 		return c.Compression.check(c)
 	}
 	if a := g.inAll(c, f); a != nil {
@@ -108,4 +108,14 @@ func (g *Group) algorithm(f *Fingerprint) schedule.Algorithm {
 		return forced
 	}
 	return g.model.choose(f, g.cfg.Deterministic)
+}
+
+// packedAlgorithm is that of a compressed call, the same on all ranks: where there are nodes of
+// several ranks, what goes between them is as little as can be.
+func (g *Group) packedAlgorithm() schedule.Algorithm {
+	flat := g.cfg.Deterministic || g.cfg.Algorithms[AllReduce] == schedule.Direct
+	if m := &g.model; m.Nodes > 1 && m.Local > 1 && !flat {
+		return schedule.Hierarchical
+	}
+	return schedule.Direct
 }

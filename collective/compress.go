@@ -26,7 +26,10 @@ type Compression struct {
 // every other one its share of the elements packed, adds up what it gets in float32 in the
 // order of the ranks, packs the result once, and sends that to all. So an element is rounded
 // twice, whatever the number of ranks: the error does not grow with it. All ranks, the
-// one that has added included, take the packed result: dst has the same bits on all.
+// one that has added included, take the packed result: dst has the same bits on all. Where there
+// are several nodes (Config.Node), all of several ranks, elements are first added up within each
+// node, as they are, and what is said of ranks holds for nodes; what results travels within a node
+// as it is, too. Deterministic, and Direct in Config.Algorithms, leave that out.
 //
 // Op is Sum or Average. What is NaN or infinite on one rank comes out as package codec says, on
 // all ranks.
@@ -82,12 +85,9 @@ type packing struct {
 const chunk = 8 * codec.Block
 
 // performPacked carries out a compressed all-reduce.
-func (g *Group) performPacked(o *operation, plan schedule.Plan) error {
-	r := &g.runner
-	p := packing{
-		format: o.call.Codec, ranks: g.Size(), average: o.call.Op == Average,
-		dst: as[float32](o.dst.bytes), src: as[float32](o.src.bytes), sums: r.sums,
-	}
+func (g *Group) performPacked(o *operation) error {
+	dst, src := as[float32](o.dst.bytes), as[float32](o.src.bytes)
+	var rest []float32
 	if o.packing.Feedback != nil {
 		ctx, cancel := o.bounded()
 		defer cancel()
@@ -97,13 +97,93 @@ func (g *Group) performPacked(o *operation, plan schedule.Plan) error {
 			return fmt.Errorf("collective: feedback: %w", err)
 		}
 		defer held.Release()
-		p.rest = held.Values
+		rest = held.Values
 	}
-	n := p.format.EncodedLen(o.call.Count)
+	if o.call.Algorithm == schedule.Hierarchical {
+		return g.performNested(o, dst, src, rest)
+	}
+	plan, err := g.plan(&o.call)
+	if err != nil {
+		return err
+	}
+	return g.pack(o, plan, dst, src, rest)
+}
+
+// pack reduces packed elements by a plan for blocks of them.
+func (g *Group) pack(o *operation, plan schedule.Plan, dst, src, rest []float32) error {
+	r := &g.runner
+	p := packing{
+		format: o.call.Codec, ranks: g.Size(), average: o.call.Op == Average,
+		dst: dst, src: src, rest: rest, sums: r.sums,
+	}
+	n := p.format.EncodedLen(len(src))
 	r.pack = &p
 	err := r.run(o, plan, place{room(&r.keep, n), 0}, place{room(&r.work, n), 0})
 	r.pack, r.sums = nil, p.sums
 	return err
+}
+
+// nest is a hierarchical plan of a compressed call: within the nodes elements travel as they are.
+type nest struct {
+	schedule.Nested
+	between schedule.Plan // of blocks of the column
+}
+
+// performNested reduces the columns of the buffer within the nodes, and packs what goes between
+// them. What has been lost of a column is what its owner has lost of its node's sum.
+func (g *Group) performNested(o *operation, dst, src, rest []float32) error {
+	n, err := g.nest(&o.call)
+	if err != nil {
+		return err
+	}
+	copy(dst, src)
+	whole := place{o.dst.bytes, 0}
+	if err := g.runner.run(o, n.Before, whole, place{}); err != nil {
+		return err
+	}
+	if column := n.Column; column.Len() > 0 {
+		x := dst[column.Begin:column.End]
+		if rest != nil {
+			rest = rest[column.Begin:column.End]
+		}
+		if err := g.pack(o, n.between, x, x, rest); err != nil {
+			return err
+		}
+	}
+	return g.runner.run(o, n.After, whole, place{})
+}
+
+// nest returns the plan of a compressed call over nodes; those of the latest calls are remembered.
+func (g *Group) nest(call *Fingerprint) (*nest, error) {
+	r := &g.runner
+	if n, ok := r.nests[*call]; ok {
+		return n, nil
+	}
+	open := *call // within the nodes
+	open.Codec = 0
+	s := schedule.Shape{Ranks: g.Size(), Count: call.Count, Nodes: g.nodes} // its plans send all before they wait
+	s.Segment = max(1, segmentBytes(&open, g.model.Local, g.cfg.SegmentBytes)/open.unitBytes())
+	nested, err := schedule.Nest(g.rank, s)
+	if err != nil {
+		return nil, err
+	}
+	n := &nest{Nested: nested}
+	if nested.Column.Len() > 0 {
+		column := *call
+		column.Count = nested.Column.Len()
+		s = schedule.Shape{Ranks: len(nested.Owners), Count: column.units(), Ahead: g.streams}
+		s.Segment = max(1, segmentBytes(&column, s.Ranks, g.cfg.SegmentBytes)/column.unitBytes())
+		plan, err := schedule.AllReduce(schedule.Direct, nested.Place, s)
+		if err != nil {
+			return nil, err
+		}
+		n.between = plan.Among(nested.Owners)
+	}
+	if len(r.nests) >= maxPlans {
+		clear(r.nests)
+	}
+	r.nests[*call] = n
+	return n, nil
 }
 
 // bounded is the context of a call, with the deadline that it has in any case.

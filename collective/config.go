@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -54,7 +55,8 @@ type Config struct {
 	// loopback interface, or the own one of Addresses. Anything but a loopback address
 	// needs TLS or AllowInsecure, and a Secret.
 	Listen string
-	// Advertise is the address under which other ranks reach Listen, if it is another.
+	// Advertise is the address under which other ranks reach Listen, if it is another. Default: the
+	// own one of Addresses, else Listen, which must then be one that others can dial.
 	Advertise string
 	// Secret is known to all ranks, and proven by both ends of each connection.
 	Secret []byte
@@ -106,8 +108,12 @@ func (c Config) withDefaults() Config {
 	if c.Name == "" && c.Size > 0 {
 		c.Name = fmt.Sprintf("rank-%d", c.Rank)
 	}
-	if c.Listen == "" && len(c.Addresses) > 0 && c.Rank >= 0 && c.Rank < len(c.Addresses) {
-		c.Listen = c.Addresses[c.Rank]
+	if c.Rank >= 0 && c.Rank < len(c.Addresses) {
+		own := c.Addresses[c.Rank]
+		c.Listen = cmp.Or(c.Listen, own)
+		if _, port, err := net.SplitHostPort(own); err == nil && port != "0" {
+			c.Advertise = cmp.Or(c.Advertise, own)
+		}
 	}
 	if c.Listen == "" {
 		c.Listen = "127.0.0.1:0"
@@ -152,7 +158,7 @@ func (c *Config) validate() error {
 	fault(c.PeerTimeout < 8*tick, "PeerTimeout %v, must be at least %v", c.PeerTimeout, 8*tick)
 	faults = append(faults, c.Offer.validate())
 	if c.Local == nil {
-		faults = append(faults, c.checkListen())
+		faults = append(faults, c.checkListen(), c.checkAdvertise())
 	}
 	for op, a := range c.Algorithms {
 		if err := known(op, a); err != nil {
@@ -196,6 +202,21 @@ func (c *Config) checkListen() error {
 		return argument("Listen %q: without TLS or AllowInsecure only a loopback address is allowed", c.Listen)
 	case len(c.Secret) == 0:
 		return argument("Listen %q: only on a loopback address may the Secret be missing", c.Listen)
+	}
+	return nil
+}
+
+// checkAdvertise wants an address that others can dial.
+func (c *Config) checkAdvertise() error {
+	address := cmp.Or(c.Advertise, c.Listen)
+	host, port, err := net.SplitHostPort(address)
+	switch ip := net.ParseIP(host); {
+	case c.Advertise == "" && err != nil: // a fault of Listen
+		return nil
+	case err != nil || c.Advertise != "" && (port == "" || port == "0"):
+		return argument("Advertise %q, must be a host and a port other than 0", address)
+	case host == "" || ip != nil && ip.IsUnspecified():
+		return argument("Advertise %q of Listen %q, must be an address that other ranks can dial", c.Advertise, c.Listen)
 	}
 	return nil
 }

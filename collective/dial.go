@@ -17,13 +17,40 @@ const dialPause = 20 * time.Millisecond
 // connectTime is what the connections to each rank may add to the time of a handshake.
 const connectTime = 20 * time.Millisecond
 
-// dial connects to a member: to its unix socket if it has one on this host, else by TCP. With
-// TLS there is no other way: what a member says of itself does not get around its certificate.
+// dial connects to a member: to its unix socket if it has one on this host, else by TCP. Ranks
+// of one host do not always reach each other's sockets, in containers for example, or may find
+// another rank's: then it is TCP as well. With TLS there is no other way: what a member says of
+// itself does not get around its certificate.
 func (o *origin) dial(ctx context.Context, to member, h hello) (*stream.Conn, answer, error) {
-	network, address := "tcp", to.Address
-	if to.Local != "" && to.Host == o.self.Host && !o.cfg.TCPOnly && o.cfg.TLS == nil {
-		network, address = "unix", to.Local
+	if to.Local == "" || to.Host != o.self.Host || o.cfg.TCPOnly || o.cfg.TLS != nil {
+		conn, a, err := o.dialAt(ctx, "tcp", to.Address, h)
+		return conn, a, o.astray(to, err)
 	}
+	conn, a, err := o.dialAt(ctx, "unix", to.Local, h)
+	if err == nil || a.Conflict || ctx.Err() != nil {
+		return conn, a, err
+	}
+	conn, b, overTCP := o.dialAt(ctx, "tcp", to.Address, h)
+	if overTCP != nil {
+		return nil, b, fmt.Errorf("%w (by its unix socket: %v)", overTCP, err)
+	}
+	o.cfg.Log.Info("collective: no unix socket", "member", o.cfg.Name, "peer", to.Name, "err", err)
+	return conn, b, nil
+}
+
+// astray says of an error what is most likely wrong: a hostname that stands for a loopback address
+// where it is looked up, as in /etc/hosts of some systems, is no address for other hosts. (Where
+// hosts are containers that share a network it is, so that it is tried.)
+func (o *origin) astray(to member, err error) error {
+	host, _, bad := net.SplitHostPort(to.Address)
+	if ip := net.ParseIP(host); err == nil || bad != nil || to.Host == "" || to.Host == o.self.Host || !ip.IsLoopback() {
+		return err
+	}
+	return fmt.Errorf("%w (member %q is of another host and gives a loopback address, %s: it must Listen on, or Advertise, one that is reached from here)", err, to.Name, to.Address)
+}
+
+// dialAt connects to an address.
+func (o *origin) dialAt(ctx context.Context, network, address string, h hello) (*stream.Conn, answer, error) {
 	var nc net.Conn
 	var err error
 	if network == "tcp" && o.cfg.TLS != nil {
@@ -163,6 +190,17 @@ func (o *origin) streams(to member) int {
 		return 1
 	}
 	return 4
+}
+
+// maxStreams is that number for the member to whom there are most.
+func (o *origin) maxStreams(r roster) int {
+	most := 1
+	for _, m := range r.Members {
+		if m.Name != o.self.Name && o.cfg.Local == nil {
+			most = max(most, o.streams(m))
+		}
+	}
+	return most
 }
 
 // connectTo makes all connections to one rank.

@@ -53,7 +53,7 @@
 //
 // [Group.AllReduceCompressed], or [Call].Compression, sends float32 in a format of package
 // collective/codec: in half of the bytes or a quarter. Every element is rounded twice, for any number
-// of ranks. Its bits depend on where it lies among blocks of codec.Block elements and on the
+// of ranks, and within nodes of several ranks none is. Its bits depend on where it lies among blocks of codec.Block elements and on the
 // number of ranks, and are the same on all of them. With a [codec.Feedback] what rounding loses is
 // made good in later calls; it begins anew with each group. [Group.Traffic] counts the bytes.
 //
@@ -61,7 +61,8 @@
 //
 // Package collective/schedule has them. A group measures latency and bandwidth when it
 // begins, and times all-reduces of four sizes; its ranks agree on the numbers, and each
-// call takes the one with the least estimated time. Config.Algorithms overrides that. Compressed calls are always Direct.
+// call takes the one with the least estimated time. Config.Algorithms overrides that. Compressed
+// calls are Hierarchical where there are several nodes, all of several ranks, else Direct.
 //
 // # Vendors' libraries
 //
@@ -75,7 +76,9 @@
 // Ranks of one process ([Local]) use each other's slices where they are. Ranks of one host
 // share memory where the system is Linux (files without a name, whose length is sealed, handed
 // over by the unix socket that connects them: nothing is left by a process that dies), else
-// use unix sockets; others use TCP, with several connections for data. When all ranks share
+// use unix sockets; others use TCP, with several connections for data. So do ranks of one host
+// that do not reach each other's unix sockets, as in containers of one name; two that cannot map
+// each other's memory use sockets. When all ranks share
 // memory, an all-reduce needs no messages. They find each other in
 // a coordination store or by a list of addresses. Both ends of each connection prove that
 // they know Config.Secret; only loopback addresses are listened on unless TLS is on or the

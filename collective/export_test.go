@@ -3,6 +3,8 @@ package collective
 import (
 	"bytes"
 	"context"
+	"errors"
+	"log/slog"
 	"net"
 
 	"github.com/elasticps/elasticps/internal/stream"
@@ -116,4 +118,81 @@ func (g *Group) Replacing() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.replaced
+}
+
+// Reach makes two ranks and a third one of another group, and lets the second dial the first by
+// a unix socket that is the third one's, nobody's, or its own, or as one of another host. It
+// returns what the connection is.
+func Reach(ctx context.Context, cfg Config, whose string) (network string, err error) {
+	var origins []*origin
+	for i, group := range []string{"one", "one", "other"} {
+		c := cfg
+		c.Group, c.Rank, c.Size = group, i%2, 2
+		c = c.withDefaults()
+		o, err := openOrigin(ctx, c)
+		if err != nil {
+			return "", err
+		}
+		defer o.close()
+		origins = append(origins, o)
+	}
+	to := origins[0].self
+	switch whose {
+	case "another's":
+		to.Local = origins[2].self.Local
+	case "nobody's", "nobody's, nor the address":
+		to.Local = "@elasticps-collective-nobody"
+	case "of another host":
+		to.Host = "elsewhere"
+	case "of this one, from another host": // where something else listens at that address
+		to.Host, to.Address = "elsewhere", origins[2].self.Address
+	}
+	if whose == "nobody's, nor the address" {
+		to.Address = "127.0.0.1:1"
+	}
+	key := linkKey{Epoch: 1, From: origins[1].self.Nonce, Kind: linkData}
+	conn, _, err := origins[1].dial(ctx, to, hello{Group: "one", To: to.Name, Link: key, Shares: true})
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	l, err := origins[0].take(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	network = conn.NetConn().RemoteAddr().Network()
+	if l.shared {
+		network += ", shares"
+	}
+	l.close(ErrClosed)
+	return network, nil
+}
+
+// HandOver is what a rank of two does with the socket beside the memory: it reports whether
+// they share it. hand is the other rank, with its memory.
+func HandOver(ctx context.Context, socket *net.UnixConn, hand func(fd int) error) (shared bool, err error) {
+	shape := shapeOf(2)
+	p := &pool{ranks: 2, mates: make([]*mate, 2), log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1), own: &arena{arenaShape: shape}}
+	defer p.free()
+	fds := make([]int, 2)
+	for place := range fds {
+		fd, mem, err := createMemory(shape.size)
+		if err != nil {
+			return false, err
+		}
+		defer closeDescriptor(fd)
+		fds[place] = fd
+		(&arena{shape, mem}).sign(1, place)
+		if place == 0 {
+			p.own.mem = mem
+		} else {
+			unmapMemory(mem)
+		}
+	}
+	other := make(chan error, 1)
+	go func() { other <- hand(fds[1]) }()
+	conn := newConn(socket)
+	m, err := p.share(ctx, link{conn: conn}, fds[0], 1, 1, 1, false)
+	_ = conn.Close() // what was written is read all the same
+	return m != nil, errors.Join(err, <-other)
 }

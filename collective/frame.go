@@ -16,7 +16,7 @@ const (
 	// maxNote bounds the payload of a control frame.
 	maxNote   = 4 << 10
 	magic     = 0x4c43
-	wireLevel = 2 // version of the protocol
+	wireLevel = 3 // version of the protocol
 )
 
 // frameKind says what a frame is.

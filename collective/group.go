@@ -35,6 +35,7 @@ type Group struct {
 	origin  *origin // where this rank listens; it outlives the group
 	model   model
 	nodes   []int   // node of each rank
+	streams int     // connections for data to a rank, at most
 	bargain bargain // about backends
 	shared  *pool   // nil without shared memory
 
@@ -88,7 +89,7 @@ type peer struct {
 func newGroup(cfg Config, r roster, o *origin, peers []*peer, shared *pool) *Group {
 	g := &Group{
 		cfg: cfg, log: cfg.Log, roster: r, rank: r.rankOf(o.self.Name), origin: o, peers: peers,
-		whole: make(chan struct{}), lost: map[int]bool{}, nodes: r.nodes(), shared: shared,
+		whole: make(chan struct{}), lost: map[int]bool{}, nodes: r.nodes(), streams: o.maxStreams(r), shared: shared,
 	}
 	g.runner.init(g)
 	g.together = together{pool: shared, group: g, block: make([]byte, foldBytes), sums: make([]float32, foldBytes)}

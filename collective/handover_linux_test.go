@@ -2,6 +2,8 @@ package collective_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"testing"
@@ -91,4 +93,73 @@ func TestHandOverOfAnythingElse(t *testing.T) {
 			require.Equal(t, before, mappings(t))
 		})
 	}
+}
+
+// A rank that cannot map the other's memory, or hears that the other one cannot, goes on with
+// sockets and keeps nothing mapped.
+func TestHandOverInVain(t *testing.T) {
+	note := func(c *net.UnixConn, note byte, fds ...int) error {
+		_, _, err := c.WriteMsgUnix([]byte{note}, unix.UnixRights(fds...), nil)
+		return err
+	}
+	answer := func(c *net.UnixConn, want byte) error { // what comes with it is closed by the system
+		var b [1]byte
+		if _, _, _, _, err := c.ReadMsgUnix(b[:], nil); err != nil || b[0] != want {
+			return fmt.Errorf("note %q, want %q: %w", b[0], want, err)
+		}
+		return nil
+	}
+	for name, c := range map[string]struct {
+		left   int // descriptors when the memory comes
+		other  byte
+		answer byte
+		shared bool
+		want   string
+	}{
+		"both map":         {left: 9, other: 'm', answer: 'm', shared: true},
+		"the other cannot": {left: 9, other: 'n', answer: 'm'},
+		"this one cannot":  {left: 0, other: 'm', answer: 'n'},
+		"the other ends":   {left: 9, want: "EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leakless(t)
+			before := mappings(t)
+			mine, theirs := socketPair(t)
+			shared, err := collective.HandOver(background(t), mine, func(fd int) error {
+				free := useUpDescriptors(t, c.left)
+				defer free()
+				if err := errors.Join(note(theirs, 'm', fd), answer(theirs, 'm')); err != nil {
+					return err
+				}
+				if c.other == 0 {
+					return theirs.Close()
+				}
+				return errors.Join(note(theirs, c.other), answer(theirs, c.answer))
+			})
+			require.Equal(t, c.shared, shared)
+			if c.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.want)
+			}
+			require.Equal(t, before, mappings(t))
+		})
+	}
+}
+
+// socketPair returns both ends of a unix socket.
+func socketPair(t *testing.T) (a, b *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	var ends []*net.UnixConn
+	for _, fd := range fds {
+		f := os.NewFile(uintptr(fd), "")
+		c, err := net.FileConn(f)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		t.Cleanup(func() { _ = c.Close() }) // it may be closed
+		ends = append(ends, c.(*net.UnixConn))
+	}
+	return ends[0], ends[1]
 }

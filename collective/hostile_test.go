@@ -49,6 +49,44 @@ func TestCase20ListensOnLoopbackOnly(t *testing.T) {
 	require.ErrorIs(t, err, collective.ErrArgument)
 }
 
+// Case 20: what a rank says of itself is an address that others can dial; a loopback address of a
+// rank of another host is named when it leads to nobody, or to somebody else.
+func TestCase20AddressForOthers(t *testing.T) {
+	leakless(t)
+	secret := []byte("of the test")
+	for _, c := range []collective.Config{
+		{Listen: "0.0.0.0:0"},
+		{Listen: "[::]:0"},
+		{Listen: ":0"},
+		{Advertise: "0.0.0.0:7000"},
+		{Advertise: ":7000"},
+		{Advertise: "rank"},
+		{Advertise: "rank:0"},
+	} {
+		c.Size, c.Store, c.Secret, c.AllowInsecure = 1, memoryStore(t), secret, true
+		_, err := collective.Join(background(t), c)
+		require.ErrorIs(t, err, collective.ErrArgument, "%v", c)
+		require.ErrorContains(t, err, "Advertise")
+	}
+	addresses := freeAddresses(t, 2)
+	groups := found(t, 2, func(rank int, c *collective.Config) { // they listen on all interfaces, and are dialed at Addresses
+		_, port, err := net.SplitHostPort(addresses[rank])
+		require.NoError(t, err)
+		c.Local, c.Addresses, c.Listen, c.Secret, c.AllowInsecure, c.TCPOnly = nil, addresses, ":"+port, secret, true, true
+	})
+	onAll(t, 2, func(rank int) error { return sumOnes(background(t), groups[rank], 1000) })
+	for _, whose := range []string{"of another host", "of this one, from another host"} {
+		got, err := collective.Reach(background(t), collective.Config{Store: memoryStore(t)}, whose)
+		if whose == "of another host" { // and of this network
+			require.NoError(t, err)
+			require.Equal(t, "tcp", got)
+			continue
+		}
+		require.ErrorIs(t, err, collective.ErrRefused)
+		require.ErrorContains(t, err, `member "rank-0" is of another host and gives a loopback address`)
+	}
+}
+
 // Ranks that do not know the same secret do not come together.
 func TestWrongSecretIsRefused(t *testing.T) {
 	leakless(t)

@@ -79,21 +79,25 @@ func sendDescriptor(c *net.UnixConn, b []byte, fd int) error {
 	return err
 }
 
-// receiveDescriptor reads bytes, and the descriptor that came with them or -1. Of several
-// the system closes all but one.
+// receiveDescriptor reads bytes, and the descriptor that came with them, noDescriptor or
+// lostDescriptor. Of several the system closes all but one.
 func receiveDescriptor(c *net.UnixConn, b []byte) (n, fd int, err error) {
 	rights := make([]byte, unix.CmsgSpace(4))
-	n, used, _, _, err := c.ReadMsgUnix(b, rights)
+	n, used, flags, _, err := c.ReadMsgUnix(b, rights)
 	if err != nil {
-		return n, -1, err
+		return n, noDescriptor, err
+	}
+	none := noDescriptor
+	if flags&unix.MSG_CTRUNC != 0 {
+		none = lostDescriptor
 	}
 	messages, err := unix.ParseSocketControlMessage(rights[:used])
 	if err != nil || len(messages) == 0 {
-		return n, -1, err
+		return n, none, err
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) == 0 {
-		return n, -1, err
+		return n, none, err
 	}
 	for _, extra := range fds[1:] {
 		closeDescriptor(extra)

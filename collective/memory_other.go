@@ -21,5 +21,5 @@ func yieldProcessor()                                 {}
 func sendDescriptor(*net.UnixConn, []byte, int) error { return errNoSharedMemory }
 
 func receiveDescriptor(*net.UnixConn, []byte) (int, int, error) {
-	return 0, -1, errNoSharedMemory
+	return 0, noDescriptor, errNoSharedMemory
 }

@@ -1,8 +1,8 @@
 package collective
 
 import (
-	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"runtime"
 	"slices"
@@ -16,8 +16,8 @@ import (
 
 // Bytes on the socket beside shared memory.
 const (
-	noteMemory   = 'm' // a descriptor comes with it
-	noteNoMemory = 'n' // the rank could not make any
+	noteMemory   = 'm' // a descriptor comes with it; then: the other's is mapped
+	noteNoMemory = 'n' // the rank could not make any, or could not map the other's
 	noteWake     = 'w'
 )
 
@@ -41,6 +41,7 @@ type pool struct {
 	place int     // of this rank among those of its host
 	ranks int     // of the group
 	mates []*mate // by place; nil for this rank and for those that do not share
+	log   *slog.Logger
 
 	looks   int           // before it gives its processor away
 	short   int           // waits without turns that are to come
@@ -71,7 +72,10 @@ func (o *origin) newPool(r roster) (p *pool, fd int) {
 	if !o.shares() || len(places) < 2 || len(places) > maxMates {
 		return nil, -1
 	}
-	p = &pool{ranks: len(r.Members), mates: make([]*mate, len(places)), wake: make(chan struct{}, 1), own: &arena{arenaShape: shapeOf(len(places))}}
+	p = &pool{
+		ranks: len(r.Members), mates: make([]*mate, len(places)), log: o.cfg.Log, wake: make(chan struct{}, 1),
+		own: &arena{arenaShape: shapeOf(len(places))},
+	}
 	p.place = o.place(r, r.rankOf(o.self.Name))
 	if p.looks = spinLooks; len(places) <= runtime.NumCPU() {
 		p.looks = spinLooksWide
@@ -117,68 +121,6 @@ func (o *origin) neighbours(r roster) []int {
 		}
 	}
 	return ranks
-}
-
-// share hands this rank's memory, if it has any, to a mate and takes the mate's. It
-// returns nil if one of them has none. first says who begins: neither may read what is
-// still part of the greeting.
-func (p *pool) share(ctx context.Context, l link, fd int, epoch uint64, rank, place int, first bool) (*mate, error) {
-	socket, ok := l.conn.NetConn().(*net.UnixConn)
-	if !ok {
-		return nil, fmt.Errorf("%w: shared memory over %v", ErrRefused, l.conn.NetConn().LocalAddr().Network())
-	}
-	if place < 0 {
-		return nil, fmt.Errorf("%w: shared memory of a rank that says it is of another host", ErrRefused)
-	}
-	end, _ := ctx.Deadline()
-	_ = socket.SetDeadline(end) // a socket that cannot is closed
-	stop := context.AfterFunc(ctx, func() { _ = l.conn.CloseWithError(context.Cause(ctx)) })
-	defer stop()
-	theirs := -1
-	hand := func() error {
-		if p == nil {
-			return sendDescriptor(socket, []byte{noteNoMemory}, -1)
-		}
-		return sendDescriptor(socket, []byte{noteMemory}, fd)
-	}
-	take := func() (err error) {
-		var b [1]byte
-		_, theirs, err = receiveDescriptor(socket, b[:])
-		if err == nil && (b[0] == noteMemory) != (theirs >= 0) {
-			err = fmt.Errorf("%w: note %#x with descriptor %d", ErrRefused, b[0], theirs)
-		}
-		return err
-	}
-	steps := []func() error{take, hand}
-	if first {
-		steps = []func() error{hand, take}
-	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			closeDescriptor(theirs)
-			return nil, err
-		}
-	}
-	_ = socket.SetDeadline(time.Time{})
-	if p == nil || theirs < 0 {
-		closeDescriptor(theirs)
-		return nil, nil
-	}
-	mem, err := mapMemory(theirs, p.own.size)
-	if err != nil {
-		return nil, err
-	}
-	m := &mate{pool: p, rank: rank, place: place, theirs: &arena{p.own.arenaShape, mem}, conn: l.conn, socket: socket, fds: make(chan int, maxFiles)}
-	if err = m.theirs.verify(epoch, place); err == nil {
-		m.raw, err = socket.SyscallConn()
-	}
-	if err != nil {
-		unmapMemory(mem)
-		return nil, err
-	}
-	m.lane = newRingLane(m)
-	p.mates[place] = m
-	return m, nil
 }
 
 // listen takes what comes over the socket beside the memory until it ends.

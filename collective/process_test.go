@@ -19,6 +19,13 @@ import (
 
 // TestMain is also the program of the ranks that run as processes of their own.
 func TestMain(m *testing.M) {
+	if os.Getenv("COLLECTIVE_TEST_ALONE") != "" { // in a network namespace that has nothing yet
+		if err := raiseLoopback(); err != nil {
+			fmt.Println("failed:", err)
+			os.Exit(1)
+		}
+		fmt.Println("up")
+	}
 	if rank, ok := os.LookupEnv("COLLECTIVE_TEST_RANK"); ok {
 		if err := rankProcess(rank, strings.Split(os.Getenv("COLLECTIVE_TEST_ADDRESSES"), ",")); err != nil {
 			fmt.Println("failed:", err)
@@ -66,12 +73,15 @@ type process struct {
 	lines chan string
 }
 
-func startRank(t *testing.T, rank int, addresses []string, over string) *process {
+func startRank(t *testing.T, rank int, addresses []string, over string, change ...func(*exec.Cmd)) *process {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), fmt.Sprint("COLLECTIVE_TEST_RANK=", rank), "COLLECTIVE_TEST_ADDRESSES="+strings.Join(addresses, ","), "COLLECTIVE_TEST_OVER="+over)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
+	for _, f := range change {
+		f(cmd)
+	}
 	require.NoError(t, cmd.Start())
 	p := &process{cmd, make(chan string, 16)}
 	go func() {

@@ -20,6 +20,7 @@ type runner struct {
 	pack   *packing // of a compressed call, else nil
 
 	plans    map[Fingerprint]schedule.Plan
+	nests    map[Fingerprint]*nest
 	sent     []uint32 // frames to each rank in this call
 	received []uint32
 	pending  []pending
@@ -67,7 +68,7 @@ func with(rank int, err error) error {
 }
 
 func (r *runner) init(g *Group) {
-	r.group, r.plans = g, map[Fingerprint]schedule.Plan{}
+	r.group, r.plans, r.nests = g, map[Fingerprint]schedule.Plan{}, map[Fingerprint]*nest{}
 	r.sent, r.received = make([]uint32, len(g.peers)), make([]uint32, len(g.peers))
 }
 
@@ -82,7 +83,10 @@ func room(b *[]byte, n int) []byte {
 // run carries out a plan. buffer and input may be the same memory. When it returns nobody
 // uses either any more.
 func (r *runner) run(o *operation, plan schedule.Plan, buffer, input place) error {
-	r.op, r.buffer, r.input, r.size = o, buffer, input, o.call.unitBytes()
+	r.op, r.buffer, r.input, r.size = o, buffer, input, o.call.Type.Bytes()
+	if r.pack != nil {
+		r.size = o.call.unitBytes()
+	}
 	r.want = header{kind: frameData, epoch: r.group.roster.Epoch, seq: o.seq, call: o.call}
 	r.kept = place{}
 	clear(r.sent)

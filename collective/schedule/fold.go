@@ -1,8 +1,8 @@
 package schedule
 
-// ahead is how many segments are sent to each rank before the first one is folded: with
-// one, the ranks would wait for each other at every segment.
-const ahead = 2
+// minAhead is how many segments are sent to each rank at least before the first one is folded:
+// with one, the ranks would wait for each other at every segment.
+const minAhead = 2
 
 // flat sends the input to all others and folds theirs.
 func (b *builder) flat() {
@@ -15,7 +15,7 @@ func (b *builder) flat() {
 
 // scatterFold sends part i of the input to rank i, and folds what arrives for the own part.
 func (b *builder) scatterFold(parts []Range) {
-	rounds := 0
+	rounds, ahead := 0, max(minAhead, b.Ahead+1)
 	for _, p := range parts {
 		rounds = max(rounds, len(b.segments(p)))
 	}

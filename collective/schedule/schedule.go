@@ -96,6 +96,10 @@ type Shape struct {
 	// Segment bounds the elements of one step; a longer one is cut, so that sending,
 	// receiving and combining overlap. Zero: no bound.
 	Segment int
+	// Ahead is how many segments go to a rank before what comes in return is waited for, where they
+	// do not depend on it: as many as there are connections to it, which have nothing to carry
+	// otherwise. Zero is one. Ranks may differ.
+	Ahead int
 	// Nodes has the node of each rank, for Hierarchical alone.
 	Nodes []int
 }
@@ -112,6 +116,8 @@ func (s Shape) check(rank, root int) error {
 		return fmt.Errorf("%w: %d elements, must be 0 to %d", ErrShape, s.Count, MaxCount/s.Ranks)
 	case s.Segment < 0:
 		return fmt.Errorf("%w: segment of %d elements, must not be negative", ErrShape, s.Segment)
+	case s.Ahead < 0:
+		return fmt.Errorf("%w: %d segments ahead, must not be negative", ErrShape, s.Ahead)
 	}
 	return nil
 }
@@ -148,7 +154,8 @@ func (b *builder) segments(r Range) []Range {
 	return r.split((r.Len() + b.Segment - 1) / b.Segment)
 }
 
-// exchange sends one range and receives another, segment by segment.
+// exchange sends one range and receives another, segment by segment. What is sent is there when it
+// begins, so that some of it may go ahead, unless it is about to be written to.
 func (b *builder) exchange(to int, send Range, from int, recv Range, do Action) {
 	var out, in []Range
 	if to != None {
@@ -156,6 +163,12 @@ func (b *builder) exchange(to int, send Range, from int, recv Range, do Action) 
 	}
 	if from != None {
 		in = b.segments(recv)
+	}
+	if from != None && !send.Overlaps(recv) {
+		for range min(max(b.Ahead, 1)-1, len(out)) {
+			b.steps = append(b.steps, Step{To: to, Send: out[0], From: None})
+			out = out[1:]
+		}
 	}
 	for i := range max(len(out), len(in)) {
 		s := Step{To: None, From: None}

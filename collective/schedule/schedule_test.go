@@ -206,7 +206,7 @@ func each(t *testing.T, f func(t *testing.T, s Shape, inPlace bool)) {
 						continue // as in counts
 					}
 					for _, inPlace := range []bool{false, true} {
-						f(t, Shape{Ranks: n, Count: count, Segment: segment}, inPlace)
+						f(t, Shape{Ranks: n, Count: count, Segment: segment, Ahead: []int{0, 3, 1, 4}[count%4]}, inPlace)
 					}
 				}
 			}
@@ -256,13 +256,62 @@ func TestHierarchicalForUnevenNodes(t *testing.T) {
 	} {
 		for _, count := range counts(len(nodes)) {
 			for _, segment := range []int{0, 2} {
-				s := Shape{Ranks: len(nodes), Count: count, Segment: segment, Nodes: nodes}
+				s := Shape{Ranks: len(nodes), Count: count, Segment: segment, Ahead: 2 * segment, Nodes: nodes}
 				checkAllReduce(t, Hierarchical, s, true)
 			}
 		}
 	}
 	_, err := AllReduce(Hierarchical, 0, Shape{Ranks: 3, Count: 1, Nodes: []int{0}})
 	require.ErrorIs(t, err, ErrShape)
+}
+
+// The parts of a nested plan within the nodes: before, an owner has what its node has of its
+// column; after, all have what the owners have made of that.
+func TestNest(t *testing.T) {
+	for _, nodes := range [][]int{{0, 1}, {0, 0, 1}, {0, 0, 1, 1}, {7, 3, 7, 3, 3}, {0, 1, 2, 2, 1, 0, 0}} {
+		n := len(nodes)
+		for _, count := range counts(n) {
+			s := Shape{Ranks: n, Count: count, Segment: 2, Nodes: nodes}
+			nested := make([]Nested, n)
+			before := plansOf(t, n, func(rank int) (Plan, error) {
+				var err error
+				nested[rank], err = Nest(rank, s)
+				return nested[rank].Before, err
+			})
+			m := newMachine(t, before, count, true)
+			m.run()
+			after := newMachine(t, plansOf(t, n, func(rank int) (Plan, error) { return nested[rank].After, nil }), count, true)
+			for rank, nest := range nested {
+				for i := nest.Column.Begin; i < nest.Column.End; i++ {
+					require.Len(t, m.buffer[rank][i], len(slices.DeleteFunc(slices.Clone(nodes), func(x int) bool { return x != nodes[rank] })))
+					after.buffer[rank][i] = nil
+					for _, owner := range nest.Owners { // the part between the nodes
+						require.Equal(t, nest.Column, nested[owner].Column)
+						after.buffer[rank][i] = append(after.buffer[rank][i], m.buffer[owner][i]...)
+					}
+				}
+				if nest.Column.Len() > 0 {
+					require.Equal(t, rank, nest.Owners[nest.Place])
+				}
+			}
+			after.run()
+			for rank := range n {
+				for i, e := range after.buffer[rank] {
+					once(t, e, n, i, false)
+				}
+			}
+		}
+	}
+	for _, s := range []Shape{{Ranks: 2, Count: 1, Nodes: []int{0, 0}}, {Ranks: 2, Count: 1, Nodes: []int{0}}, {Ranks: 0}} {
+		_, err := Nest(0, s)
+		require.ErrorIs(t, err, ErrShape)
+	}
+}
+
+func TestAmong(t *testing.T) {
+	p := Plan{Steps: []Step{{To: 0, From: None}, {To: None, From: 1}, {To: 1, From: 0}}}
+	require.Equal(t, []Step{{To: 7, From: None}, {To: None, From: 3}, {To: 3, From: 7}}, p.Among([]int{7, 3}).Steps)
+	require.Equal(t, 0, p.Steps[0].To, "the plan itself is as it was")
 }
 
 func TestReduceScatterCombinesOnce(t *testing.T) {
@@ -340,6 +389,29 @@ func TestAllToAllTransposes(t *testing.T) {
 	})
 }
 
+// As many segments go ahead as there are connections, where nothing else is waited for.
+func TestSegmentsAhead(t *testing.T) {
+	for _, a := range []Algorithm{Direct, Ring, HalvingDoubling} {
+		for ahead, want := range map[int]int{0: 1, 1: 1, 4: 4} {
+			p, err := AllReduce(a, 0, Shape{Ranks: 2, Count: 64, Segment: 2, Ahead: ahead})
+			require.NoError(t, err)
+			sent := 0
+			for _, s := range p.Steps {
+				if s.To != None {
+					sent++
+				}
+				if s.From == 1 {
+					break
+				}
+			}
+			if a == Direct {
+				want = max(want+1, minAhead) + 1 // the next one goes before the first fold
+			}
+			require.Equal(t, want, sent, "%v, %d ahead", a, ahead)
+		}
+	}
+}
+
 // The combination of a fold does not depend on how the elements were cut into operations.
 func TestFoldsKeepTheirOrder(t *testing.T) {
 	for a := Flat; a < algorithmEnd; a++ {
@@ -348,7 +420,7 @@ func TestFoldsKeepTheirOrder(t *testing.T) {
 }
 
 func TestRefusesWhatCannotBe(t *testing.T) {
-	for _, s := range []Shape{{Ranks: 0}, {Ranks: MaxRanks + 1}, {Ranks: 2, Count: -1}, {Ranks: 2, Count: MaxCount}, {Ranks: 2, Segment: -1}} {
+	for _, s := range []Shape{{Ranks: 0}, {Ranks: MaxRanks + 1}, {Ranks: 2, Count: -1}, {Ranks: 2, Count: MaxCount}, {Ranks: 2, Segment: -1}, {Ranks: 2, Ahead: -1}} {
 		_, err := AllReduce(Ring, 0, s)
 		require.ErrorIs(t, err, ErrShape)
 	}

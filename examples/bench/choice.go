@@ -61,7 +61,7 @@ func (b *bench) compareChoice(ctx context.Context, crews map[schedule.Algorithm]
 	series := make([][][]float64, len(algorithms))
 	for range b.repeats() {
 		for i, a := range algorithms {
-			t := turn{crews[a].bandwidth(size), &series[i]}
+			t := turn{crews[a].bandwidth(collective.AllReduce, size), &series[i]}
 			if err := t.take(ctx, b.probeTime()/2); err != nil {
 				return err
 			}

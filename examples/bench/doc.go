@@ -37,8 +37,12 @@
 //	                     their next ones at the same time, over 2(n-1); for shm and alloc
 //	                     against copies of a buffer in each process at the same time, for
 //	                     inproc against those of one to all others
-//	allreduce.T.busbw    the same times 2(n-1)/n
+//	allreduce.T.busbw    the same times 2(n-1)/n: what passes each rank's port in one direction
 //	allreduce.T.latency  one of 1 KiB, p50 and p99
+//	reducescatter.T allgather.T alltoall.T broadcast.T  the same for other operations, whose
+//	                     bound is the raw streams over n-1. Bytes are those of the whole buffer,
+//	                     of all parts where ranks have parts. Over tcp, unix and shm
+//	OP.T.busbw           times (n-1)/n; for a broadcast times 1
 //	allreduce.choice.T   the algorithm that a group chooses against the best one of all
 //	migrate              goodput of moving a shard while four workers push to it and to
 //	                     others, with a millisecond of thought between two pushes

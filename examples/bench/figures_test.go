@@ -92,6 +92,21 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// Case 26 of collectives: bandwidths of the bus have the factors of nccl-tests, and bounds the
+// bytes that all ranks together send at least.
+func TestBusFactors(t *testing.T) {
+	const n, parts = float64(numRanks), float64(numRanks-1) / numRanks
+	want := map[string][2]float64{ // bus, wire
+		"allreduce": {2 * parts, 2 * (n - 1)}, "broadcast": {1, n - 1},
+		"reducescatter": {parts, n - 1}, "allgather": {parts, n - 1}, "alltoall": {parts, n - 1},
+	}
+	got := map[string][2]float64{}
+	for _, op := range append(operations(), allReduce()) {
+		got[op.name] = [2]float64{op.bus, op.wire}
+	}
+	require.Equal(t, want, got)
+}
+
 // TestTargetNames finds targets of rows that no longer are.
 func TestTargetNames(t *testing.T) {
 	names := rowNames(allFamilies())

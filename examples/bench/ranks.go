@@ -21,13 +21,15 @@ const roleRank = "rank"
 // numRanks is the size of the groups that are measured.
 const numRanks = 4
 
-// What the first rank asks of the others, in a broadcast of two numbers.
+// What the first rank asks of the others, in a broadcast of orderLen numbers.
 const (
 	orderEnd    int64 = iota
-	orderReduce       // all-reduces: bytes of each; how many
+	orderCall         // calls of an operation: bytes of the buffer; how many; which
 	orderStream       // a raw stream to the next rank: for so many nanoseconds
 	orderCopy         // plain copies of memory: for so many nanoseconds; bytes
 )
+
+const orderLen = 4
 
 // crewOfRanks is a group, of which this process has the first rank or all.
 type crewOfRanks struct {
@@ -151,13 +153,13 @@ func runRank(ctx context.Context, args []string) error {
 		return err
 	}
 	for {
-		order := make([]int64, 3)
+		order := make([]int64, orderLen)
 		if err := c.groups[0].Broadcast(ctx, collective.Of(order), collective.Of(order), 0); err != nil {
 			return err
 		}
 		switch order[0] {
-		case orderReduce:
-			if err := c.reduce(ctx, order[1], order[2]); err != nil {
+		case orderCall:
+			if err := c.call(ctx, order[1], order[2], collective.Collective(order[3])); err != nil {
 				return err
 			}
 		case orderStream:
@@ -179,7 +181,7 @@ func (c *crewOfRanks) tell(ctx context.Context, order ...int64) error {
 	if len(c.groups) > 1 {
 		return nil // there are none
 	}
-	order = append(order, 0, 0)[:3]
+	order = append(order, make([]int64, orderLen-len(order))...)
 	return c.groups[0].Broadcast(ctx, collective.Of(order), collective.Of(order), 0)
 }
 
@@ -211,20 +213,38 @@ func (c *crewOfRanks) prepare(ctx context.Context, size int64) error {
 	}, len(c.groups))
 }
 
-// reduce makes all-reduces on all ranks of this process.
-func (c *crewOfRanks) reduce(ctx context.Context, size, times int64) error {
+// call makes calls of an operation, in place, on all ranks of this process. size is that of the
+// whole buffer, of which each rank has a part where the operation knows parts.
+func (c *crewOfRanks) call(ctx context.Context, size, times int64, op collective.Collective) error {
 	if err := c.prepare(ctx, size); err != nil {
 		return err
 	}
 	return c.each(func(i int) error {
-		x := c.buffers[i]
 		for range times {
-			if err := c.groups[i].AllReduce(ctx, x, x, collective.Average); err != nil {
+			if err := c.callOnce(ctx, i, op); err != nil {
 				return err
 			}
 		}
 		return nil
 	}, len(c.groups))
+}
+
+func (c *crewOfRanks) callOnce(ctx context.Context, i int, op collective.Collective) error {
+	g, x := c.groups[i], c.buffers[i]
+	own, part := g.Rank(), x.Len()/numRanks
+	switch op {
+	case collective.AllReduce:
+		return g.AllReduce(ctx, x, x, collective.Average)
+	case collective.ReduceScatter:
+		return g.ReduceScatter(ctx, x.Slice(own*part, (own+1)*part), x, collective.Average)
+	case collective.AllGather:
+		return g.AllGather(ctx, x, x.Slice(own*part, (own+1)*part))
+	case collective.Broadcast:
+		return g.Broadcast(ctx, x, x, 0)
+	case collective.AllToAll:
+		return g.AllToAll(ctx, x, x)
+	}
+	return fmt.Errorf("bench: no rows for %v", op)
 }
 
 // copies measures plain copies of memory, in all ranks at the same time, in bytes per second

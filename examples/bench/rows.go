@@ -32,7 +32,10 @@ func allFamilies() []family {
 		families = append(families, socketFamilies(transportUnix)...)
 		families = append(families, reduceFamily(transportUnix), reduceFamily(transportShared), reduceFamily(transportAlloc),
 			choiceFamily(transportShared), choiceFamily(transportUnix))
+		families = append(families, operationFamilies(transportUnix)...)
+		families = append(families, operationFamilies(transportShared)...)
 	}
+	families = append(families, operationFamilies(transportTCP)...)
 	families = append(families,
 		reduceFamily(transportTCP),
 		reduceFamily(transportProcess),
