@@ -82,10 +82,10 @@ type Job struct {
 func (j Job) validate() error {
 	var errs []error
 	if j.ID == "" {
-		errs = append(errs, errors.New("federation: ID is empty"))
+		errs = append(errs, errors.New("ID is empty"))
 	}
 	if n := len(j.Tasks); n < 1 || n > sched.MaxGang {
-		errs = append(errs, fmt.Errorf("federation: %d Tasks: want 1 to %d", n, sched.MaxGang))
+		errs = append(errs, fmt.Errorf("%d Tasks: want 1 to %d", n, sched.MaxGang))
 	}
 	for _, t := range j.Tasks {
 		errs = append(errs, t.Validate())

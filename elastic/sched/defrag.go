@@ -26,12 +26,12 @@ type Budget struct {
 func (b Budget) Validate() error {
 	var errs []error
 	if b.Moves < 1 {
-		errs = append(errs, fmt.Errorf("sched: Moves %d: want at least 1", b.Moves))
+		errs = append(errs, fmt.Errorf("Moves %d: want at least 1", b.Moves))
 	}
 	if !(b.MinGain >= 0 && b.MinGain <= MaxDevices) {
-		errs = append(errs, fmt.Errorf("sched: MinGain %v: want 0 to %d", b.MinGain, MaxDevices))
+		errs = append(errs, fmt.Errorf("MinGain %v: want 0 to %d", b.MinGain, MaxDevices))
 	}
-	return errors.Join(errs...)
+	return prefixed(errors.Join(errs...))
 }
 
 // Defragment plans moves that merge what is free into blocks that the expected tasks can

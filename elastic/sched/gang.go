@@ -48,7 +48,7 @@ type bound struct{ size, level int }
 
 func (c *Cluster) validateGang(g Gang) error {
 	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("sched: "+format, args...)) }
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if g.ID == "" {
 		fault("ID is empty")
 	} else if len(g.ID) > MaxIDBytes || g.ID[0] == 0 {
@@ -62,12 +62,12 @@ func (c *Cluster) validateGang(g Gang) error {
 	}
 	ids := make(map[string]bool)
 	for i, t := range g.Tasks {
-		errs = append(errs, t.Validate())
+		errs = append(errs, t.check())
 		if t.Group != "" || ids[t.ID] {
 			fault("Tasks[%d] %q in group %q: want an ID of its own and no group", i, t.ID, t.Group)
 		}
 		if _, exists := c.byID[t.ID]; exists {
-			errs = append(errs, fmt.Errorf("task %q: %w", t.ID, ErrExists))
+			errs = append(errs, fmt.Errorf("%w: task %q", ErrExists, t.ID))
 		}
 		ids[t.ID] = true
 	}
@@ -80,7 +80,7 @@ func (c *Cluster) validateGang(g Gang) error {
 
 func (c *Cluster) validateConstraints(g Gang) []error {
 	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("sched: "+format, args...)) }
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	before := bound{1, len(c.config.Levels)}
 	for i, x := range g.Constraints {
 		size, level, prefer := cmp.Or(x.Size, len(g.Tasks)), c.level(x.Within), c.level(cmp.Or(x.Prefer, x.Within))
@@ -131,7 +131,7 @@ func (c *Cluster) PlaceGang(g Gang) ([]Placement, error) {
 		if !c.everPlaces(func(c *Cluster) error { _, err := c.tryGang(g); return err }) {
 			err = ErrInfeasible
 		}
-		return nil, fmt.Errorf("gang %q of %d tasks: %w", g.ID, len(g.Tasks), err)
+		return nil, fmt.Errorf("%w: gang %q of %d tasks", err, g.ID, len(g.Tasks))
 	}
 	for _, t := range g.Tasks[:len(placements)] {
 		c.learn(t.Request)

@@ -26,14 +26,14 @@ func (c *Cluster) BeginMove(m Move) error {
 func (c *Cluster) FinishMove(m Move) error {
 	h, ok := c.holds[moving(m.Task)]
 	if !ok {
-		return fmt.Errorf("move of %q: %w", m.Task, ErrUnknown)
+		return fmt.Errorf("%w: move of %q", ErrUnknown, m.Task)
 	}
 	broken := h.broken
 	if err := c.AbandonMove(m.Task); err != nil {
 		return err
 	}
 	if broken {
-		return fmt.Errorf("move of %q to %q, which is gone: %w", m.Task, m.To.Node, ErrUnknown)
+		return fmt.Errorf("%w: move of %q to %q, which is gone", ErrUnknown, m.Task, m.To.Node)
 	}
 	return c.Move(m)
 }
@@ -42,7 +42,7 @@ func (c *Cluster) FinishMove(m Move) error {
 func (c *Cluster) AbandonMove(task string) error {
 	h, ok := c.holds[moving(task)]
 	if !ok {
-		return fmt.Errorf("move of %q: %w", task, ErrUnknown)
+		return fmt.Errorf("%w: move of %q", ErrUnknown, task)
 	}
 	delete(c.holds, moving(task))
 	c.dropAll(h.records)
@@ -59,21 +59,21 @@ func moving(task string) string { return "\x00move\x00" + task }
 func (c *Cluster) checkMove(m Move) (to int, err error) {
 	id, ok := c.byID[m.Task]
 	if !ok || c.placement(&c.records[id]) != m.From {
-		return 0, fmt.Errorf("move of %q from %q: %w", m.Task, m.From.Node, ErrUnknown)
+		return 0, fmt.Errorf("%w: move of %q from %q", ErrUnknown, m.Task, m.From.Node)
 	}
 	r := &c.records[id]
 	to, ok = c.find(m.To.Node)
 	switch {
 	case !ok:
-		return 0, fmt.Errorf("move of %q to %q: %w", m.Task, m.To.Node, ErrUnknown)
+		return 0, fmt.Errorf("%w: move of %q to %q", ErrUnknown, m.Task, m.To.Node)
 	case r.group != nil || r.leaving:
-		return 0, fmt.Errorf("move of %q, in a group or on its way: %w", m.Task, ErrNoRoom)
+		return 0, fmt.Errorf("%w: move of %q, in a group or on its way", ErrNoRoom, m.Task)
 	}
 	cl := class{need: r.need, allowed: c.allowed(r.task.Request)}
 	h := &c.hosts[to]
 	if h.refuses(&cl) || h.memory < r.need.memory || m.To.Devices.Len() != r.need.devices ||
 		r.need.devices > 0 && h.fitting(r.need.share)&m.To.Devices != m.To.Devices {
-		return 0, fmt.Errorf("move of %q to %q: %w", m.Task, m.To.Node, ErrNoRoom)
+		return 0, fmt.Errorf("%w: move of %q to %q", ErrNoRoom, m.Task, m.To.Node)
 	}
 	return to, nil
 }

@@ -66,7 +66,7 @@ func (c *Cluster) Place(t Task) (Placement, error) {
 		return Placement{}, err
 	}
 	if _, exists := c.byID[t.ID]; exists {
-		return Placement{}, fmt.Errorf("task %q: %w", t.ID, ErrExists)
+		return Placement{}, fmt.Errorf("%w: task %q", ErrExists, t.ID)
 	}
 	if t.Group != "" {
 		return c.placeInGroup(t)
@@ -269,7 +269,7 @@ func (c *Cluster) refillAt(i int32) {
 func (c *Cluster) Release(task string) error {
 	id, ok := c.byID[task]
 	if !ok {
-		return fmt.Errorf("task %q: %w", task, ErrUnknown)
+		return fmt.Errorf("%w: task %q", ErrUnknown, task)
 	}
 	c.drop(id)
 	return nil
@@ -279,7 +279,7 @@ func (c *Cluster) Release(task string) error {
 func (c *Cluster) Placement(task string) (Placement, error) {
 	id, ok := c.byID[task]
 	if !ok {
-		return Placement{}, fmt.Errorf("task %q: %w", task, ErrUnknown)
+		return Placement{}, fmt.Errorf("%w: task %q", ErrUnknown, task)
 	}
 	return c.placement(&c.records[id]), nil
 }

@@ -84,9 +84,9 @@ func (c *Cluster) preempt(g Gang, name string) (*Preemption, error) {
 	}
 	if !found {
 		if !c.everPlaces(func(c *Cluster) error { _, err := c.tryGang(g); return err }) {
-			return nil, fmt.Errorf("task or gang %q: %w", g.ID, ErrInfeasible)
+			return nil, fmt.Errorf("%w: task or gang %q", ErrInfeasible, g.ID)
 		}
-		return nil, fmt.Errorf("task or gang %q of priority %d: %w", g.ID, first.Priority, ErrNoRoom)
+		return nil, fmt.Errorf("%w: task or gang %q of priority %d", ErrNoRoom, g.ID, first.Priority)
 	}
 	return c.newPreemption(g, name, best, unit), nil
 }
@@ -171,13 +171,13 @@ func (c *Cluster) newPreemption(g Gang, name string, a assignment, unit int) *Pr
 // is gone, or ErrNoRoom if the plan does not hold any more; nothing is changed then.
 func (c *Cluster) Begin(p *Preemption) error {
 	if _, exists := c.holds[p.ID]; exists {
-		return fmt.Errorf("preemption for %q: %w", p.ID, ErrExists)
+		return fmt.Errorf("%w: preemption for %q", ErrExists, p.ID)
 	}
 	h := &hold{plan: p}
 	for _, v := range p.Victims {
 		id, ok := c.byID[v.Task.ID]
 		if !ok || c.records[id].leaving {
-			return fmt.Errorf("preemption for %q: victim %q: %w", p.ID, v.Task.ID, ErrUnknown)
+			return fmt.Errorf("%w: preemption for %q: victim %q", ErrUnknown, p.ID, v.Task.ID)
 		}
 	}
 	if err := c.check(p); err != nil {
@@ -197,7 +197,7 @@ func (c *Cluster) check(p *Preemption) error {
 	at := func(name string) (*host, error) {
 		i, ok := c.find(name)
 		if !ok {
-			return nil, fmt.Errorf("preemption for %q: node %q: %w", p.ID, name, ErrUnknown)
+			return nil, fmt.Errorf("%w: preemption for %q: node %q", ErrUnknown, p.ID, name)
 		}
 		if left[i] == nil {
 			h := c.hosts[i]
@@ -216,7 +216,7 @@ func (c *Cluster) check(p *Preemption) error {
 	}
 	for i, pl := range p.Placements {
 		if _, exists := c.byID[pl.Task]; exists {
-			return fmt.Errorf("task %q: %w", pl.Task, ErrExists)
+			return fmt.Errorf("%w: task %q", ErrExists, pl.Task)
 		}
 		h, err := at(pl.Node)
 		if err != nil {
@@ -224,10 +224,10 @@ func (c *Cluster) check(p *Preemption) error {
 		}
 		n := c.needs(p.tasks[i].Request)
 		if n.devices > 0 && h.fitting(n.share)&pl.Devices != pl.Devices {
-			return fmt.Errorf("preemption for %q: devices %v of %q: %w", p.ID, pl.Devices.List(), pl.Node, ErrNoRoom)
+			return fmt.Errorf("%w: preemption for %q: devices %v of %q", ErrNoRoom, p.ID, pl.Devices.List(), pl.Node)
 		}
 		if h.give(n, pl.Devices, 1); h.shape.cpu < 0 || h.memory < 0 || h.lacksCustom() {
-			return fmt.Errorf("preemption for %q: node %q: %w", p.ID, pl.Node, ErrNoRoom)
+			return fmt.Errorf("%w: preemption for %q: node %q", ErrNoRoom, p.ID, pl.Node)
 		}
 	}
 	return nil
@@ -277,10 +277,10 @@ func (c *Cluster) refill(h *hold) {
 func (c *Cluster) Complete(id string) ([]Task, error) {
 	h, ok := c.holds[id]
 	if !ok {
-		return nil, fmt.Errorf("preemption for %q: %w", id, ErrUnknown)
+		return nil, fmt.Errorf("%w: preemption for %q", ErrUnknown, id)
 	}
 	if h.broken {
-		return nil, errors.Join(fmt.Errorf("preemption for %q: a node is gone: %w", id, ErrUnknown), c.Abandon(id))
+		return nil, errors.Join(fmt.Errorf("%w: preemption for %q: a node is gone", ErrUnknown, id), c.Abandon(id))
 	}
 	delete(c.holds, id)
 	c.dropAll(h.records)
@@ -307,7 +307,7 @@ func (c *Cluster) Complete(id string) ([]Task, error) {
 func (c *Cluster) Abandon(id string) error {
 	h, ok := c.holds[id]
 	if !ok {
-		return fmt.Errorf("preemption for %q: %w", id, ErrUnknown)
+		return fmt.Errorf("%w: preemption for %q", ErrUnknown, id)
 	}
 	delete(c.holds, id)
 	c.dropAll(h.records)
@@ -331,7 +331,7 @@ func (c *Cluster) Evict(p *Preemption, drain func(Victim) error) ([]Task, error)
 			continue
 		}
 		if err := drain(v); err != nil {
-			return nil, errors.Join(fmt.Errorf("preemption for %q: drain %q: %w", p.ID, v.Task.ID, err), c.Abandon(p.ID))
+			return nil, errors.Join(fmt.Errorf("sched: preemption for %q: drain %q: %w", p.ID, v.Task.ID, err), c.Abandon(p.ID))
 		}
 	}
 	return c.Complete(p.ID)
