@@ -55,6 +55,7 @@ type Cluster struct {
 	byID    map[string]int32
 	groups  map[string]*group
 	holds   map[string]*hold
+	coming  map[string]bool // tasks of the holds, by name
 
 	empty     *Cluster // the same nodes without tasks; nil if nobody has asked yet
 	mix       *weights
@@ -90,6 +91,7 @@ func New(config Config) (*Cluster, error) {
 		byID:   make(map[string]int32),
 		groups: make(map[string]*group),
 		holds:  make(map[string]*hold),
+		coming: make(map[string]bool),
 		byKey:  make(map[string]*class),
 	}
 	for range config.Levels {

@@ -47,6 +47,10 @@ func (c *Cluster) Defragment(b Budget) ([]Move, error) {
 		b.MinGain = 0.01
 	}
 	m := c.newMover()
+	works := make([]uint64, len(c.hosts))
+	for i := range c.hosts {
+		works[i] = c.hosts[i].work
+	}
 	var moves []Move
 	for len(moves) < b.Moves {
 		move, gain := m.best()
@@ -61,10 +65,11 @@ func (c *Cluster) Defragment(b Budget) ([]Move, error) {
 		moves = append(moves, move)
 	}
 	for _, move := range slices.Backward(moves) {
-		move.From, move.To = move.To, move.From
-		if err := c.Move(move); err != nil {
-			panic("sched: a planned move cannot be undone: " + err.Error())
-		}
+		from, _ := c.find(move.From.Node)
+		c.relocate(move.Task, from, move.From.Devices)
+	}
+	for i := range c.hosts {
+		c.hosts[i].work = works[i]
 	}
 	return moves, nil
 }
@@ -77,15 +82,20 @@ func (c *Cluster) Move(m Move) error {
 	if err != nil {
 		return err
 	}
-	id := c.byID[m.Task]
+	c.relocate(m.Task, to, m.To.Devices)
+	return nil
+}
+
+// relocate takes a task to where there is room for it.
+func (c *Cluster) relocate(task string, to int, devices DeviceSet) {
+	id := c.byID[task]
 	r := c.records[id]
-	r.host, r.devices = int32(to), m.To.Devices
+	r.host, r.devices = int32(to), devices
 	if r.gang != nil {
 		r.gang.running++ // until the former place is given back
 	}
-	c.byID[m.Task] = c.add(r)
+	c.byID[task] = c.add(r)
 	c.drop(id)
-	return nil
 }
 
 // mover is the state of planning: for each class of tasks what it would bring to place one
@@ -169,7 +179,7 @@ func (m *mover) refreshTasks(i int) {
 	for _, id := range h.tasks {
 		r := &m.records[id]
 		m.leave[id] = never
-		if !r.task.Movable || r.group != nil || r.gang != nil || r.hold != nil || r.leaving {
+		if !r.task.Movable || r.group != nil || r.gang != nil || r.hold != nil || r.leaving != nil {
 			continue
 		}
 		after := h.shape

@@ -40,6 +40,7 @@ type Gang struct {
 type gang struct {
 	id           string
 	min, running int
+	guard        int // nobody of this priority or a lower one takes the whole gang down
 }
 
 // bound is a constraint, made ready: size ranks within one domain of a level, where
@@ -66,7 +67,7 @@ func (c *Cluster) validateGang(g Gang) error {
 		if t.Group != "" || ids[t.ID] {
 			fault("Tasks[%d] %q in group %q: want an ID of its own and no group", i, t.ID, t.Group)
 		}
-		if _, exists := c.byID[t.ID]; exists {
+		if c.exists(t.ID) {
 			errs = append(errs, fmt.Errorf("%w: task %q", ErrExists, t.ID))
 		}
 		ids[t.ID] = true
@@ -179,9 +180,11 @@ func (c *Cluster) placeOneByOne(g Gang, least int) ([]Placement, error) {
 		if err == nil {
 			placements = append(placements, c.join(made, g.Tasks[i], ch))
 		} else if len(placements) < least && len(g.Tasks)-i-1+len(placements) < least {
-			for _, p := range placements {
-				c.drop(c.byID[p.Task])
+			ids := make([]int32, len(placements))
+			for i, p := range placements {
+				ids[i] = c.byID[p.Task]
 			}
+			c.undo(ids)
 			return nil, err
 		}
 	}
@@ -191,9 +194,19 @@ func (c *Cluster) placeOneByOne(g Gang, least int) ([]Placement, error) {
 // join places a task as a member of a gang.
 func (c *Cluster) join(made *gang, t Task, ch choice) Placement {
 	p := c.commit(t, ch)
-	c.records[c.byID[t.ID]].gang = made
-	made.running++
+	made.enter(&c.records[c.byID[t.ID]])
 	return p
+}
+
+// enter notes that a record is a member.
+func (g *gang) enter(r *record) {
+	r.gang = g
+	g.running++
+	if r.task.Preemptible {
+		g.guard = max(g.guard, r.task.Priority)
+	} else {
+		g.guard = MaxPriority
+	}
 }
 
 // leaveGang notes that a member is gone.

@@ -149,7 +149,7 @@ func (c *Cluster) packBundles(g *group, order []int) error {
 			}
 		}
 		if best < 0 || g.Strategy == StrictPack && most < len(order) {
-			c.dropAll(placed)
+			c.undo(placed)
 			return ErrNoRoom
 		}
 		var rest []int
@@ -180,7 +180,7 @@ func (c *Cluster) countBundles(g *group, order []int, i int) int {
 			placed = append(placed, id)
 		}
 	}
-	c.dropAll(placed)
+	c.undo(placed)
 	return len(placed)
 }
 
@@ -224,7 +224,7 @@ func (c *Cluster) spreadBundles(g *group, order []int) error {
 	for _, i := range sortedKeys(taken) {
 		id, ok := c.tryBundle(g, taken[i], i)
 		if !ok {
-			c.dropAll(placed)
+			c.undo(placed)
 			return ErrNoRoom
 		}
 		placed = append(placed, id)
@@ -232,7 +232,7 @@ func (c *Cluster) spreadBundles(g *group, order []int) error {
 	for _, b := range left {
 		ch, err := c.decide(&Task{Request: g.Bundles[b]})
 		if err != nil {
-			c.dropAll(placed)
+			c.undo(placed)
 			return err
 		}
 		id, _ := c.tryBundle(g, b, ch.host)

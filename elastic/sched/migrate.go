@@ -1,6 +1,9 @@
 package sched
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // BeginMove keeps the room where a move ends, so that it can be carried out while both places
 // are taken. Until FinishMove or AbandonMove the task is nobody's victim and does not move
@@ -13,9 +16,9 @@ func (c *Cluster) BeginMove(m Move) error {
 	}
 	id := c.byID[m.Task]
 	r := &c.records[id]
-	r.leaving = true
 	task, need, devices := r.task, r.need, m.To.Devices
 	h := &hold{plan: &Preemption{ID: moving(m.Task), Placements: []Placement{m.To}, tasks: []Task{task}}}
+	r.leaving = h
 	c.holds[moving(m.Task)] = h
 	h.records = append(h.records, c.add(record{need: need, devices: devices, host: int32(to), hold: h}))
 	return nil
@@ -28,14 +31,19 @@ func (c *Cluster) FinishMove(m Move) error {
 	if !ok {
 		return fmt.Errorf("%w: move of %q", ErrUnknown, m.Task)
 	}
-	broken := h.broken
+	if h.broken || h.plan.Placements[0] != m.To {
+		return errors.Join(fmt.Errorf("%w: move of %q to %q, which is gone", ErrUnknown, m.Task, m.To.Node), c.AbandonMove(m.Task))
+	}
+	id, ok := c.byID[m.Task]
+	if !ok || c.records[id].leaving != h {
+		return errors.Join(fmt.Errorf("%w: move of %q, which has ended", ErrUnknown, m.Task), c.AbandonMove(m.Task))
+	}
 	if err := c.AbandonMove(m.Task); err != nil {
 		return err
 	}
-	if broken {
-		return fmt.Errorf("%w: move of %q to %q, which is gone", ErrUnknown, m.Task, m.To.Node)
-	}
-	return c.Move(m)
+	to, _ := c.find(m.To.Node)
+	c.relocate(m.Task, to, m.To.Devices)
+	return nil
 }
 
 // AbandonMove ends a move that was begun: the task stays where it is.
@@ -46,9 +54,7 @@ func (c *Cluster) AbandonMove(task string) error {
 	}
 	delete(c.holds, moving(task))
 	c.dropAll(h.records)
-	if id, ok := c.byID[task]; ok {
-		c.records[id].leaving = false
-	}
+	c.stay(h, task)
 	return nil
 }
 
@@ -66,7 +72,7 @@ func (c *Cluster) checkMove(m Move) (to int, err error) {
 	switch {
 	case !ok:
 		return 0, fmt.Errorf("%w: move of %q to %q", ErrUnknown, m.Task, m.To.Node)
-	case r.group != nil || r.leaving:
+	case r.group != nil || r.leaving != nil:
 		return 0, fmt.Errorf("%w: move of %q, in a group or on its way", ErrNoRoom, m.Task)
 	}
 	cl := class{need: r.need, allowed: c.allowed(r.task.Request)}

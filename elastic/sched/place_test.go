@@ -223,9 +223,9 @@ func TestFaultyClusters(t *testing.T) {
 	_, err = c.RemoveNode("n99")
 	require.ErrorIs(t, err, sched.ErrUnknown)
 	for want, task := range map[string]sched.Task{
-		"ID is empty":     {},
-		"Priority 10":     {ID: "t", Priority: 10},
-		"Bundle 3":        {ID: "t", Bundle: 3},
+		"ID is empty":       {},
+		"Priority 10":       {ID: "t", Priority: 10},
+		"Bundle 3":          {ID: "t", Bundle: 3},
 		`Prefer["x"] -1001`: {ID: "t", Prefer: map[string]int{"x": -1001}},
 	} {
 		_, err := c.Place(task)

@@ -173,18 +173,27 @@ func (c *Cluster) Begin(p *Preemption) error {
 	if _, exists := c.holds[p.ID]; exists {
 		return fmt.Errorf("%w: preemption for %q", ErrExists, p.ID)
 	}
+	if len(p.tasks) != len(p.Placements) {
+		return fmt.Errorf("sched: preemption for %q: %d Placements for %d tasks: want a plan as it was made", p.ID, len(p.Placements), len(p.tasks))
+	}
 	h := &hold{plan: p}
 	for _, v := range p.Victims {
 		id, ok := c.byID[v.Task.ID]
-		if !ok || c.records[id].leaving {
+		if !ok || c.records[id].leaving != nil {
 			return fmt.Errorf("%w: preemption for %q: victim %q", ErrUnknown, p.ID, v.Task.ID)
+		}
+		if r := &c.records[id]; r.task.Priority != v.Task.Priority || r.task.Preemptible != v.Task.Preemptible || c.hosts[r.host].Name != v.Node {
+			return fmt.Errorf("%w: preemption for %q: victim %q is another task now", ErrUnknown, p.ID, v.Task.ID)
 		}
 	}
 	if err := c.check(p); err != nil {
 		return err
 	}
 	for _, v := range p.Victims {
-		c.records[c.byID[v.Task.ID]].leaving = true
+		c.records[c.byID[v.Task.ID]].leaving = h
+	}
+	for _, t := range p.tasks {
+		c.coming[t.ID] = true
 	}
 	c.holds[p.ID] = h
 	c.refill(h)
@@ -215,7 +224,7 @@ func (c *Cluster) check(p *Preemption) error {
 		h.give(r.need, r.devices, -1)
 	}
 	for i, pl := range p.Placements {
-		if _, exists := c.byID[pl.Task]; exists {
+		if c.exists(pl.Task) {
 			return fmt.Errorf("%w: task %q", ErrExists, pl.Task)
 		}
 		h, err := at(pl.Node)
@@ -223,7 +232,7 @@ func (c *Cluster) check(p *Preemption) error {
 			return err
 		}
 		n := c.needs(p.tasks[i].Request)
-		if n.devices > 0 && h.fitting(n.share)&pl.Devices != pl.Devices {
+		if !c.mayRun(n, p.tasks[i], c.places[pl.Node]) || n.devices > 0 && h.fitting(n.share)&pl.Devices != pl.Devices {
 			return fmt.Errorf("%w: preemption for %q: devices %v of %q", ErrNoRoom, p.ID, pl.Devices.List(), pl.Node)
 		}
 		if h.give(n, pl.Devices, 1); h.shape.cpu < 0 || h.memory < 0 || h.lacksCustom() {
@@ -248,6 +257,9 @@ func (h *host) lacksCustom() bool {
 
 // refill keeps as much of what a preemption needs as is free.
 func (c *Cluster) refill(h *hold) {
+	if h.broken {
+		return
+	}
 	c.dropAll(h.records)
 	h.records = h.records[:0]
 	for k, pl := range h.plan.Placements {
@@ -282,12 +294,12 @@ func (c *Cluster) Complete(id string) ([]Task, error) {
 	if h.broken {
 		return nil, errors.Join(fmt.Errorf("%w: preemption for %q: a node is gone", ErrUnknown, id), c.Abandon(id))
 	}
-	delete(c.holds, id)
-	c.dropAll(h.records)
+	c.endHold(h)
 	var gone []Task
 	for _, v := range h.plan.Victims {
-		if rec, ok := c.byID[v.Task.ID]; ok && c.records[rec].leaving {
+		if rec, ok := c.byID[v.Task.ID]; ok && c.records[rec].leaving == h {
 			gone = append(gone, v.Task)
+			c.records[rec].leaving = nil
 			c.drop(rec)
 		}
 	}
@@ -296,8 +308,7 @@ func (c *Cluster) Complete(id string) ([]Task, error) {
 		i, _ := c.find(pl.Node)
 		c.commit(h.plan.tasks[k], choice{i, pl.Devices})
 		if h.plan.gang != "" {
-			c.records[c.byID[pl.Task]].gang = made
-			made.running++
+			made.enter(&c.records[c.byID[pl.Task]])
 		}
 	}
 	return gone, nil
@@ -309,14 +320,27 @@ func (c *Cluster) Abandon(id string) error {
 	if !ok {
 		return fmt.Errorf("%w: preemption for %q", ErrUnknown, id)
 	}
-	delete(c.holds, id)
-	c.dropAll(h.records)
+	c.endHold(h)
 	for _, v := range h.plan.Victims {
-		if rec, ok := c.byID[v.Task.ID]; ok {
-			c.records[rec].leaving = false
-		}
+		c.stay(h, v.Task.ID)
 	}
 	return nil
+}
+
+// endHold gives back what a preemption kept.
+func (c *Cluster) endHold(h *hold) {
+	delete(c.holds, h.plan.ID)
+	for _, t := range h.plan.tasks {
+		delete(c.coming, t.ID)
+	}
+	c.dropAll(h.records)
+}
+
+// stay lets a task stay that was to leave for a hold.
+func (c *Cluster) stay(h *hold, task string) {
+	if id, ok := c.byID[task]; ok && c.records[id].leaving == h {
+		c.records[id].leaving = nil
+	}
 }
 
 // Evict carries a preemption out: it calls drain for each victim that asks for it, and
