@@ -48,7 +48,7 @@ type Home struct {
 // term, at least 1, is higher than those of all before it. The error names every field that is out
 // of bounds.
 func NewHome(c Config, term uint64, now time.Duration, records []Record) (*Home, error) {
-	c, err := c.withDefaults()
+	c, err := c.WithDefaults()
 	if term < 1 || term >= 1<<epochBits {
 		err = errors.Join(err, fmt.Errorf("federation: term %d: want 1 to %d", term, uint64(1)<<epochBits-1))
 	}

@@ -44,7 +44,8 @@ type Config struct {
 
 const maxDrift = 500
 
-func (c Config) withDefaults() (Config, error) {
+// WithDefaults fills in what is zero. The error names every field that is out of bounds.
+func (c Config) WithDefaults() (Config, error) {
 	c.Lease = cmp.Or(c.Lease, 15*time.Second)
 	c.Grace = cmp.Or(c.Grace, c.Lease/5)
 	c.Drift = cmp.Or(c.Drift, 10)

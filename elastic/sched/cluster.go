@@ -98,12 +98,13 @@ func New(config Config) (*Cluster, error) {
 		c.domains = append(c.domains, make(map[string]int32))
 	}
 	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if int(config.Policy) >= len(rules) {
-		errs = append(errs, fmt.Errorf("Policy %d: want less than %d", config.Policy, len(rules)))
+		fault("Policy %d: want less than %d", config.Policy, len(rules))
 	}
 	for i, level := range config.Levels {
 		if level == "" || level == NodeLevel || slices.Contains(config.Levels[:i], level) {
-			errs = append(errs, fmt.Errorf("Levels[%d] %q: want a name of its own other than %q", i, level, NodeLevel))
+			fault("Levels[%d] %q: want a name of its own other than %q", i, level, NodeLevel)
 		}
 	}
 	errs = append(errs, config.Mix.check(), c.addNodes(config.Nodes))

@@ -25,11 +25,12 @@ type Budget struct {
 // Validate reports every fault of the budget at once, each with its value and bound.
 func (b Budget) Validate() error {
 	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if b.Moves < 1 {
-		errs = append(errs, fmt.Errorf("Moves %d: want at least 1", b.Moves))
+		fault("Moves %d: want at least 1", b.Moves)
 	}
 	if !(b.MinGain >= 0 && b.MinGain <= MaxDevices) {
-		errs = append(errs, fmt.Errorf("MinGain %v: want 0 to %d", b.MinGain, MaxDevices))
+		fault("MinGain %v: want 0 to %d", b.MinGain, MaxDevices)
 	}
 	return prefixed(errors.Join(errs...))
 }
