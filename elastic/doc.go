@@ -59,6 +59,20 @@
 //		placement, err = scheduler.Preempt(ctx, task)
 //	}
 //
+// Jobs that may run on any of several clusters are given to a Home, which gives each to one Site at
+// a time; package federation says why no two run it at once. Home is elected by the coordination store,
+// where it keeps the jobs.
+//
+//	home, err := elastic.StartHome(ctx, node, elastic.HomeConfig{Store: kv}) // on any node; again after home.Done()
+//
+//	site, err := elastic.StartSite(node, elastic.SiteConfig{ // beside the scheduler of each cluster
+//		Name: "east", Incarnation: incarnation, Homes: homes, Scheduler: scheduler,
+//		Run: func(ctx context.Context, job federation.Start, placements []sched.Placement) error { ... },
+//	})
+//
+//	client, err := elastic.NewFederationClient(node, homes...)
+//	err = client.Submit(ctx, federation.Job{Gang: gang, Prefer: []string{"east"}})
+//
 // # How it decides
 //
 // More servers if any signal is above its upper threshold for Dwell: gradient latency
@@ -79,8 +93,8 @@
 //
 // # Concurrency
 //
-// A Policy is a value and may be shared. The methods of Controller, Scheduler, InProcess and
-// Processes may be called from any goroutine. At most MaxMoves moves run at once,
+// A Policy is a value and may be shared. The methods of Controller, Scheduler, Home, Site,
+// InProcess and Processes may be called from any goroutine. At most MaxMoves moves run at once,
 // each operator on a goroutine of its own with a deadline.
 //
 // # Ordering and consistency

@@ -168,10 +168,9 @@ func (s *Scheduler) Preempt(ctx context.Context, t sched.Task) (sched.Placement,
 	return first(placeReply{p}, err)
 }
 
-// PreemptGang is Preempt for a gang. It returns the placement of the first task.
-func (s *Scheduler) PreemptGang(ctx context.Context, g sched.Gang) (sched.Placement, error) {
-	p, err := s.preempt(ctx, g.ID, func(c *sched.Cluster) (*sched.Preemption, error) { return c.PreemptGang(g) })
-	return first(placeReply{p}, err)
+// PreemptGang is Preempt for a gang. It returns where its tasks are, in the order of their ranks.
+func (s *Scheduler) PreemptGang(ctx context.Context, g sched.Gang) ([]sched.Placement, error) {
+	return s.preempt(ctx, g.ID, func(c *sched.Cluster) (*sched.Preemption, error) { return c.PreemptGang(g) })
 }
 
 // Bill ends the period of Config.Cluster.Meter and returns what each tenant had in it. It fails

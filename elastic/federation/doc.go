@@ -1,5 +1,5 @@
 // Package federation gives jobs to clusters, each job to one at a time: whoever is cut off stops
-// before another begins. It is pure; messages are values, carried by whatever you have.
+// before another begins. It is pure; messages are values, which elastic.Home and elastic.Site carry.
 //
 // # Terms
 //

@@ -48,7 +48,7 @@ type Home struct {
 // term, at least 1, is higher than those of all before it. The error names every field that is out
 // of bounds.
 func NewHome(c Config, term uint64, now time.Duration, records []Record) (*Home, error) {
-	c, err := c.withDefaults()
+	c, err := c.WithDefaults()
 	if term < 1 || term >= 1<<epochBits {
 		err = errors.Join(err, fmt.Errorf("federation: term %d: want 1 to %d", term, uint64(1)<<epochBits-1))
 	}
@@ -76,7 +76,7 @@ func (h *Home) Submit(j Job) (Record, error) {
 		return Record{}, err
 	}
 	if h.jobs[j.ID] != nil {
-		return Record{}, fmt.Errorf("job %q: %w", j.ID, ErrExists)
+		return Record{}, fmt.Errorf("%w: job %q", ErrExists, j.ID)
 	}
 	h.jobs[j.ID] = &job{Record: Record{Job: j}, priority: j.priority(), rests: math.MinInt64}
 	return h.jobs[j.ID].Record, nil
@@ -88,7 +88,7 @@ func (h *Home) Submit(j Job) (Record, error) {
 func (h *Home) Cancel(id string) (Record, error) {
 	j := h.jobs[id]
 	if j == nil {
-		return Record{}, fmt.Errorf("job %q: %w", id, ErrUnknown)
+		return Record{}, fmt.Errorf("%w: job %q", ErrUnknown, id)
 	}
 	j.Cancelled = true
 	if !j.given {
@@ -104,7 +104,7 @@ func (h *Home) Where(now time.Duration, id string) (string, error) {
 	j := h.jobs[id]
 	switch {
 	case j == nil:
-		return "", fmt.Errorf("job %q: %w", id, ErrUnknown)
+		return "", fmt.Errorf("%w: job %q", ErrUnknown, id)
 	case !j.given:
 		return "", nil
 	}

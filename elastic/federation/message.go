@@ -44,7 +44,8 @@ type Config struct {
 
 const maxDrift = 500
 
-func (c Config) withDefaults() (Config, error) {
+// WithDefaults fills in what is zero. The error names every field that is out of bounds.
+func (c Config) WithDefaults() (Config, error) {
 	c.Lease = cmp.Or(c.Lease, 15*time.Second)
 	c.Grace = cmp.Or(c.Grace, c.Lease/5)
 	c.Drift = cmp.Or(c.Drift, 10)
@@ -82,10 +83,10 @@ type Job struct {
 func (j Job) validate() error {
 	var errs []error
 	if j.ID == "" {
-		errs = append(errs, errors.New("federation: ID is empty"))
+		errs = append(errs, errors.New("ID is empty"))
 	}
 	if n := len(j.Tasks); n < 1 || n > sched.MaxGang {
-		errs = append(errs, fmt.Errorf("federation: %d Tasks: want 1 to %d", n, sched.MaxGang))
+		errs = append(errs, fmt.Errorf("%d Tasks: want 1 to %d", n, sched.MaxGang))
 	}
 	for _, t := range j.Tasks {
 		errs = append(errs, t.Validate())

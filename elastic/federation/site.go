@@ -44,7 +44,7 @@ type Site struct {
 // NewSite returns a site that runs nothing. Its incarnation is larger than those of all sites that
 // had this name before. The error names every field that is out of bounds.
 func NewSite(c Config, name string, incarnation uint64) (*Site, error) {
-	c, err := c.withDefaults()
+	c, err := c.WithDefaults()
 	if err == nil && name == "" {
 		err = fmt.Errorf("federation: name of a site is empty")
 	}

@@ -64,7 +64,7 @@ func (c *Cluster) assignOne(t Task, need need, nodes []int, unit int) (assignmen
 		if !c.mayRun(need, t, i) {
 			continue
 		}
-		if victims, price, ok := c.leastVictims(i, need, unit, c.choices(i, t.Priority), a.price); ok && price < a.price {
+		if victims, price, ok := c.leastVictims(i, need, unit, t.Priority, c.choices(i, t.Priority), a.price); ok && price < a.price {
 			a, found = assignment{[]int{i}, []int{1}, victims, price}, true
 		}
 	}
@@ -91,7 +91,7 @@ func (c *Cluster) offers(t Task, need need, i, unit, count int) []offer {
 			list = append(list, offer{})
 			continue
 		}
-		victims, price, ok := c.leastVictims(i, need, n*unit, choices, noLimit)
+		victims, price, ok := c.leastVictims(i, need, n*unit, t.Priority, choices, noLimit)
 		if !ok {
 			break
 		}

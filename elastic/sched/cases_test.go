@@ -168,8 +168,8 @@ func TestCase09BindingConstraintIsNamed(t *testing.T) {
 	for _, r := range c.Explain(task) {
 		reasons[r.Node] = r.String()
 	}
-	require.Equal(t, "n01: no-custom: slots 1000 of 0", reasons["n01"])
-	require.Equal(t, "n00: too-small: slots 1000 of 0", reasons["n00"])
+	require.Equal(t, "n01: no-custom: slots 1 of 0", reasons["n01"])
+	require.Equal(t, "n00: too-small: slots 1 of 0", reasons["n00"])
 }
 
 func TestCase13SmallestNodeThatFits(t *testing.T) {

@@ -55,6 +55,7 @@ type Cluster struct {
 	byID    map[string]int32
 	groups  map[string]*group
 	holds   map[string]*hold
+	coming  map[string]bool // tasks of the holds, by name
 
 	empty     *Cluster // the same nodes without tasks; nil if nobody has asked yet
 	mix       *weights
@@ -90,37 +91,41 @@ func New(config Config) (*Cluster, error) {
 		byID:   make(map[string]int32),
 		groups: make(map[string]*group),
 		holds:  make(map[string]*hold),
+		coming: make(map[string]bool),
 		byKey:  make(map[string]*class),
 	}
 	for range config.Levels {
 		c.domains = append(c.domains, make(map[string]int32))
 	}
 	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if int(config.Policy) >= len(rules) {
-		errs = append(errs, fmt.Errorf("sched: Policy %d: want less than %d", config.Policy, len(rules)))
+		fault("Policy %d: want less than %d", config.Policy, len(rules))
 	}
 	for i, level := range config.Levels {
 		if level == "" || level == NodeLevel || slices.Contains(config.Levels[:i], level) {
-			errs = append(errs, fmt.Errorf("sched: Levels[%d] %q: want a name of its own other than %q", i, level, NodeLevel))
+			fault("Levels[%d] %q: want a name of its own other than %q", i, level, NodeLevel)
 		}
 	}
-	errs = append(errs, config.Mix.validate(), c.AddNodes(config.Nodes...))
+	errs = append(errs, config.Mix.check(), c.addNodes(config.Nodes))
 	if err := errors.Join(errs...); err != nil {
-		return nil, err
+		return nil, prefixed(err)
 	}
 	return c, nil
 }
 
 // AddNodes adds nodes, all or none. It takes time in proportion to all nodes, so many are
 // better added at once.
-func (c *Cluster) AddNodes(nodes ...Node) error {
+func (c *Cluster) AddNodes(nodes ...Node) error { return prefixed(c.addNodes(nodes)) }
+
+func (c *Cluster) addNodes(nodes []Node) error {
 	var errs []error
 	seen := make(map[string]bool, len(nodes))
 	models, customs := slices.Clone(c.models), slices.Clone(c.customs)
 	for _, n := range nodes {
-		errs = append(errs, n.validate(c.config.Levels))
+		errs = append(errs, n.check(c.config.Levels))
 		if _, exists := c.places[n.Name]; exists || seen[n.Name] {
-			errs = append(errs, fmt.Errorf("sched: node %q: exists already", n.Name))
+			errs = append(errs, fmt.Errorf("node %q: exists already", n.Name))
 		}
 		seen[n.Name] = true
 		if n.Devices > 0 {
@@ -131,7 +136,7 @@ func (c *Cluster) AddNodes(nodes ...Node) error {
 		}
 	}
 	if len(models) > MaxModels || len(customs) > MaxCustom {
-		errs = append(errs, fmt.Errorf("sched: %d models, %d custom resources: want at most %d, %d",
+		errs = append(errs, fmt.Errorf("%d models, %d custom resources: want at most %d, %d",
 			len(models), len(customs), MaxModels, MaxCustom))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -259,7 +264,7 @@ func (c *Cluster) everPlaces(try func(*Cluster) error) bool {
 func (c *Cluster) RemoveNode(name string) ([]Task, error) {
 	i, ok := c.find(name)
 	if !ok {
-		return nil, fmt.Errorf("sched: node %q: %w", name, ErrUnknown)
+		return nil, fmt.Errorf("%w: node %q", ErrUnknown, name)
 	}
 	var lost []Task
 	for len(c.hosts[i].tasks) > 0 {
@@ -287,7 +292,7 @@ func (c *Cluster) RemoveNode(name string) ([]Task, error) {
 func (c *Cluster) Cordon(name string, cordoned bool) error {
 	i, ok := c.find(name)
 	if !ok {
-		return fmt.Errorf("sched: node %q: %w", name, ErrUnknown)
+		return fmt.Errorf("%w: node %q", ErrUnknown, name)
 	}
 	c.hosts[i].cordoned = cordoned
 	c.changed(i)

@@ -25,13 +25,14 @@ type Budget struct {
 // Validate reports every fault of the budget at once, each with its value and bound.
 func (b Budget) Validate() error {
 	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if b.Moves < 1 {
-		errs = append(errs, fmt.Errorf("sched: Moves %d: want at least 1", b.Moves))
+		fault("Moves %d: want at least 1", b.Moves)
 	}
 	if !(b.MinGain >= 0 && b.MinGain <= MaxDevices) {
-		errs = append(errs, fmt.Errorf("sched: MinGain %v: want 0 to %d", b.MinGain, MaxDevices))
+		fault("MinGain %v: want 0 to %d", b.MinGain, MaxDevices)
 	}
-	return errors.Join(errs...)
+	return prefixed(errors.Join(errs...))
 }
 
 // Defragment plans moves that merge what is free into blocks that the expected tasks can
@@ -47,6 +48,10 @@ func (c *Cluster) Defragment(b Budget) ([]Move, error) {
 		b.MinGain = 0.01
 	}
 	m := c.newMover()
+	works := make([]uint64, len(c.hosts))
+	for i := range c.hosts {
+		works[i] = c.hosts[i].work
+	}
 	var moves []Move
 	for len(moves) < b.Moves {
 		move, gain := m.best()
@@ -61,10 +66,11 @@ func (c *Cluster) Defragment(b Budget) ([]Move, error) {
 		moves = append(moves, move)
 	}
 	for _, move := range slices.Backward(moves) {
-		move.From, move.To = move.To, move.From
-		if err := c.Move(move); err != nil {
-			panic("sched: a planned move cannot be undone: " + err.Error())
-		}
+		from, _ := c.find(move.From.Node)
+		c.relocate(move.Task, from, move.From.Devices)
+	}
+	for i := range c.hosts {
+		c.hosts[i].work = works[i]
 	}
 	return moves, nil
 }
@@ -77,15 +83,20 @@ func (c *Cluster) Move(m Move) error {
 	if err != nil {
 		return err
 	}
-	id := c.byID[m.Task]
+	c.relocate(m.Task, to, m.To.Devices)
+	return nil
+}
+
+// relocate takes a task to where there is room for it.
+func (c *Cluster) relocate(task string, to int, devices DeviceSet) {
+	id := c.byID[task]
 	r := c.records[id]
-	r.host, r.devices = int32(to), m.To.Devices
+	r.host, r.devices = int32(to), devices
 	if r.gang != nil {
 		r.gang.running++ // until the former place is given back
 	}
-	c.byID[m.Task] = c.add(r)
+	c.byID[task] = c.add(r)
 	c.drop(id)
-	return nil
 }
 
 // mover is the state of planning: for each class of tasks what it would bring to place one
@@ -169,7 +180,7 @@ func (m *mover) refreshTasks(i int) {
 	for _, id := range h.tasks {
 		r := &m.records[id]
 		m.leave[id] = never
-		if !r.task.Movable || r.group != nil || r.gang != nil || r.hold != nil || r.leaving {
+		if !r.task.Movable || r.group != nil || r.gang != nil || r.hold != nil || r.leaving != nil {
 			continue
 		}
 		after := h.shape

@@ -31,8 +31,8 @@ func Example() {
 		}
 	}
 	// Output:
-	// b [0] 500 <nil>
+	// b [0] 0.5 <nil>
 	// a [0 1] <nil>
-	// a: no-devices: devices 2000 of 0
-	// b: too-small: devices 2000 of 1000
+	// a: no-devices: devices 2 of 0
+	// b: too-small: devices 2 of 1
 }

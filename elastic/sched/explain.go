@@ -41,8 +41,16 @@ func (r Reason) String() string {
 	return names[r]
 }
 
+// The resources of a Rejection that have no name of their own.
+const (
+	cpuName     = "CPU"
+	memoryName  = "memory"
+	devicesName = "devices"
+)
+
 // Rejection is why one node does not take a task: what it needs of which resource, and
-// what there is. Amounts are in thousandths, of memory in bytes.
+// what there is. Amounts are in thousandths, of memory in bytes. Of a wrong model or vendor,
+// Resource is its name, and there are no amounts.
 type Rejection struct {
 	Node       string
 	Reason     Reason
@@ -50,12 +58,20 @@ type Rejection struct {
 	Need, Have int64
 }
 
-// String returns the rejection as one line.
+// String returns the rejection as one line, as "n4: no-cpu: CPU 2 of 1.5 cores".
 func (r Rejection) String() string {
-	if r.Resource == "" {
-		return fmt.Sprintf("%s: %v", r.Node, r.Reason)
+	text := fmt.Sprintf("%s: %v", r.Node, r.Reason)
+	switch {
+	case r.Resource == "":
+		return text
+	case r.Reason == WrongModel || r.Reason == WrongVendor:
+		return text + ": " + r.Resource
+	case r.Resource == memoryName:
+		return fmt.Sprintf("%s: %s %d of %d bytes", text, r.Resource, r.Need, r.Have)
+	case r.Resource == cpuName:
+		return fmt.Sprintf("%s: %s %v of %v cores", text, r.Resource, Milli(r.Need), Milli(r.Have))
 	}
-	return fmt.Sprintf("%s: %v: %s %d of %d", r.Node, r.Reason, r.Resource, r.Need, r.Have)
+	return fmt.Sprintf("%s: %s %v of %v", text, r.Resource, Milli(r.Need), Milli(r.Have))
 }
 
 // Explain says of every node that does not take a task now why it does not, in the order
@@ -103,9 +119,9 @@ func (c *Cluster) lack(cl *class, h *host) Rejection {
 	n := cl.need
 	switch {
 	case h.shape.cpu < n.cpu:
-		return Rejection{h.Name, NoCPU, "CPU", int64(n.cpu), int64(h.shape.cpu)}
+		return Rejection{h.Name, NoCPU, cpuName, int64(n.cpu), int64(h.shape.cpu)}
 	case h.memory < n.memory:
-		return Rejection{h.Name, NoMemory, "memory", n.memory, h.memory}
+		return Rejection{h.Name, NoMemory, memoryName, n.memory, h.memory}
 	}
 	for _, x := range n.custom {
 		if have := h.custom[x.index]; have < x.amount {
@@ -115,7 +131,7 @@ func (c *Cluster) lack(cl *class, h *host) Rejection {
 	if n.devices == 0 || h.fitting(n.share).Len() >= n.devices {
 		return Rejection{Node: h.Name}
 	}
-	short := Rejection{h.Name, NoDevices, "devices", int64(n.share) * int64(n.devices), int64(h.idle)}
+	short := Rejection{h.Name, NoDevices, devicesName, int64(n.share) * int64(n.devices), int64(h.idle)}
 	if short.Have >= short.Need {
 		short.Reason = Fragmented
 	}

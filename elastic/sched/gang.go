@@ -15,7 +15,8 @@ const MaxGang = 1 << 16
 type Constraint struct {
 	// Size is the number of ranks of the group; 0 is the whole gang.
 	Size int
-	// Within is the level, one of Config.Levels or NodeLevel.
+	// Within is the level, one of Config.Levels or NodeLevel. Inside the domains that the last
+	// constraint of a gang names, those of the innermost of Config.Levels are as few as can be.
 	Within string
 	// Prefer is a level further in, which is kept to if the whole gang fits so.
 	Prefer string
@@ -39,6 +40,7 @@ type Gang struct {
 type gang struct {
 	id           string
 	min, running int
+	guard        int // nobody of this priority or a lower one takes the whole gang down
 }
 
 // bound is a constraint, made ready: size ranks within one domain of a level, where
@@ -47,7 +49,7 @@ type bound struct{ size, level int }
 
 func (c *Cluster) validateGang(g Gang) error {
 	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("sched: "+format, args...)) }
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if g.ID == "" {
 		fault("ID is empty")
 	} else if len(g.ID) > MaxIDBytes || g.ID[0] == 0 {
@@ -61,12 +63,12 @@ func (c *Cluster) validateGang(g Gang) error {
 	}
 	ids := make(map[string]bool)
 	for i, t := range g.Tasks {
-		errs = append(errs, t.Validate())
+		errs = append(errs, t.check())
 		if t.Group != "" || ids[t.ID] {
 			fault("Tasks[%d] %q in group %q: want an ID of its own and no group", i, t.ID, t.Group)
 		}
-		if _, exists := c.byID[t.ID]; exists {
-			errs = append(errs, fmt.Errorf("task %q: %w", t.ID, ErrExists))
+		if c.exists(t.ID) {
+			errs = append(errs, fmt.Errorf("%w: task %q", ErrExists, t.ID))
 		}
 		ids[t.ID] = true
 	}
@@ -79,7 +81,7 @@ func (c *Cluster) validateGang(g Gang) error {
 
 func (c *Cluster) validateConstraints(g Gang) []error {
 	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("sched: "+format, args...)) }
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	before := bound{1, len(c.config.Levels)}
 	for i, x := range g.Constraints {
 		size, level, prefer := cmp.Or(x.Size, len(g.Tasks)), c.level(x.Within), c.level(cmp.Or(x.Prefer, x.Within))
@@ -130,7 +132,7 @@ func (c *Cluster) PlaceGang(g Gang) ([]Placement, error) {
 		if !c.everPlaces(func(c *Cluster) error { _, err := c.tryGang(g); return err }) {
 			err = ErrInfeasible
 		}
-		return nil, fmt.Errorf("gang %q of %d tasks: %w", g.ID, len(g.Tasks), err)
+		return nil, fmt.Errorf("%w: gang %q of %d tasks", err, g.ID, len(g.Tasks))
 	}
 	for _, t := range g.Tasks[:len(placements)] {
 		c.learn(t.Request)
@@ -150,7 +152,7 @@ func (c *Cluster) tryGang(g Gang) ([]Placement, error) {
 		required[i] = bound{size, c.level(x.Within)}
 		preferred[i] = bound{size, c.level(cmp.Or(x.Prefer, x.Within))}
 	}
-	parts := c.divide(g, preferred, least)
+	parts := c.divide(g, preferred, len(g.Tasks))
 	if parts == nil {
 		parts = c.divide(g, required, least)
 	}
@@ -178,9 +180,11 @@ func (c *Cluster) placeOneByOne(g Gang, least int) ([]Placement, error) {
 		if err == nil {
 			placements = append(placements, c.join(made, g.Tasks[i], ch))
 		} else if len(placements) < least && len(g.Tasks)-i-1+len(placements) < least {
-			for _, p := range placements {
-				c.drop(c.byID[p.Task])
+			ids := make([]int32, len(placements))
+			for i, p := range placements {
+				ids[i] = c.byID[p.Task]
 			}
+			c.undo(ids)
 			return nil, err
 		}
 	}
@@ -190,129 +194,23 @@ func (c *Cluster) placeOneByOne(g Gang, least int) ([]Placement, error) {
 // join places a task as a member of a gang.
 func (c *Cluster) join(made *gang, t Task, ch choice) Placement {
 	p := c.commit(t, ch)
-	c.records[c.byID[t.ID]].gang = made
-	made.running++
+	made.enter(&c.records[c.byID[t.ID]])
 	return p
+}
+
+// enter notes that a record is a member.
+func (g *gang) enter(r *record) {
+	r.gang = g
+	g.running++
+	if r.task.Preemptible {
+		g.guard = max(g.guard, r.task.Priority)
+	} else {
+		g.guard = MaxPriority
+	}
 }
 
 // leaveGang notes that a member is gone.
 func (c *Cluster) leaveGang(g *gang) { g.running-- }
-
-// part is how many ranks in a row a node takes.
-type part struct{ host, count int }
-
-// slots is how many ranks each domain takes, by level; the last level is the nodes.
-type slots struct {
-	*Cluster
-	bounds []bound
-	free   [][]int
-}
-
-// divide finds nodes for the ranks of a gang: those that touch the fewest domains at
-// each level, and of equals the ones that are filled best. It returns nil if there
-// is no room for least.
-func (c *Cluster) divide(g Gang, bounds []bound, least int) []part {
-	s := slots{Cluster: c, bounds: bounds}
-	nodes := len(c.config.Levels)
-	cl := c.classOf(g.Tasks[0].Request, g.Tasks[0].Prefer)
-	s.free = make([][]int, nodes+1)
-	s.free[nodes] = make([]int, len(c.hosts))
-	for i := range c.hosts {
-		if cl.scores[i] != never {
-			s.free[nodes][i] = s.whole(nodes, c.hosts[i].times(cl.need, g.Tasks[0].MemoryBytes))
-		}
-	}
-	for level := nodes - 1; level >= 0; level-- {
-		s.free[level] = make([]int, len(c.domains[level]))
-		for domain := range s.free[level] {
-			s.free[level][domain] = s.whole(level, s.sum(level, domain))
-		}
-	}
-	unit := bounds[len(bounds)-1].size
-	count := min(s.sum(-1, 0), len(g.Tasks))
-	if count -= count % unit; count < least {
-		return nil
-	}
-	return s.take(nil, -1, 0, count)
-}
-
-// whole rounds a number of ranks down to whole groups that must lie within one domain of
-// that level.
-func (s *slots) whole(level, n int) int {
-	for _, b := range s.bounds {
-		if b.level >= level {
-			n -= n % b.size
-		}
-	}
-	return n
-}
-
-// sum is what the domains inside one take together. Level -1 is the cluster.
-func (s *slots) sum(level, domain int) int {
-	n := 0
-	for _, child := range s.children[level+1][domain] {
-		n += s.free[level+1][child]
-	}
-	return n
-}
-
-// take appends the nodes that take count ranks inside a domain: the tightest one if one
-// is enough, else the largest, and then the same for the rest.
-func (s *slots) take(parts []part, level, domain, count int) []part {
-	if level == len(s.config.Levels) {
-		return append(parts, part{domain, count})
-	}
-	used := make(map[int32]bool)
-	for count > 0 {
-		best, bestNeed := int32(-1), 0
-		for _, child := range s.children[level+1][domain] {
-			free := s.free[level+1][child]
-			if used[child] || free == 0 {
-				continue
-			}
-			need := s.touched(level+1, int(child), min(count, free))
-			if best < 0 || s.better(level+1, int(child), int(best), count, need, bestNeed) {
-				best, bestNeed = child, need
-			}
-		}
-		used[best] = true
-		n := min(count, s.free[level+1][best])
-		parts = s.take(parts, level+1, int(best), n)
-		count -= n
-	}
-	return parts
-}
-
-// better says whether domain a is to be preferred to b for count ranks.
-func (s *slots) better(level, a, b, count, needA, needB int) bool {
-	freeA, freeB := s.free[level][a], s.free[level][b]
-	switch enoughA, enoughB := freeA >= count, freeB >= count; {
-	case enoughA != enoughB:
-		return enoughA
-	case !enoughA:
-		return freeA > freeB
-	case needA != needB:
-		return needA < needB
-	}
-	return freeA < freeB
-}
-
-// touched is how many of the domains inside one are needed for count ranks.
-func (s *slots) touched(level, domain, count int) int {
-	if level >= len(s.config.Levels) {
-		return 0
-	}
-	var free []int
-	for _, child := range s.children[level+1][domain] {
-		free = append(free, s.free[level+1][child])
-	}
-	slices.SortFunc(free, func(a, b int) int { return cmp.Compare(b, a) })
-	n := 0
-	for ; count > 0; n++ {
-		count -= free[n]
-	}
-	return n
-}
 
 // times is how often a node takes a need.
 func (h *host) times(n need, memory int64) int {

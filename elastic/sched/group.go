@@ -63,7 +63,7 @@ type bundle struct {
 
 func (g Group) validate() error {
 	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("sched: "+format, args...)) }
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if g.ID == "" {
 		fault("ID is empty")
 	}
@@ -74,8 +74,8 @@ func (g Group) validate() error {
 		fault("%d Bundles: want 1 to %d", n, MaxBundles)
 	}
 	for i, b := range g.Bundles {
-		if err := b.Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("sched: Bundles[%d]: %w", i, err))
+		if err := b.check(); err != nil {
+			fault("Bundles[%d]: %w", i, err)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -92,14 +92,14 @@ func (c *Cluster) PlaceGroup(g Group) ([]Placement, error) {
 		return nil, err
 	}
 	if _, exists := c.groups[g.ID]; exists {
-		return nil, fmt.Errorf("group %q: %w", g.ID, ErrExists)
+		return nil, fmt.Errorf("%w: group %q", ErrExists, g.ID)
 	}
 	made := &group{Group: g, bundles: make([]bundle, len(g.Bundles))}
 	if err := c.reserve(made); err != nil {
 		if !c.everPlaces(func(c *Cluster) error { return c.reserve(&group{Group: g, bundles: make([]bundle, len(g.Bundles))}) }) {
 			err = ErrInfeasible
 		}
-		return nil, fmt.Errorf("group %q, %v: %w", g.ID, g.Strategy, err)
+		return nil, fmt.Errorf("%w: group %q, %v", err, g.ID, g.Strategy)
 	}
 	c.groups[g.ID] = made
 	placements := make([]Placement, len(g.Bundles))
@@ -149,7 +149,7 @@ func (c *Cluster) packBundles(g *group, order []int) error {
 			}
 		}
 		if best < 0 || g.Strategy == StrictPack && most < len(order) {
-			c.dropAll(placed)
+			c.undo(placed)
 			return ErrNoRoom
 		}
 		var rest []int
@@ -180,7 +180,7 @@ func (c *Cluster) countBundles(g *group, order []int, i int) int {
 			placed = append(placed, id)
 		}
 	}
-	c.dropAll(placed)
+	c.undo(placed)
 	return len(placed)
 }
 
@@ -224,7 +224,7 @@ func (c *Cluster) spreadBundles(g *group, order []int) error {
 	for _, i := range sortedKeys(taken) {
 		id, ok := c.tryBundle(g, taken[i], i)
 		if !ok {
-			c.dropAll(placed)
+			c.undo(placed)
 			return ErrNoRoom
 		}
 		placed = append(placed, id)
@@ -232,7 +232,7 @@ func (c *Cluster) spreadBundles(g *group, order []int) error {
 	for _, b := range left {
 		ch, err := c.decide(&Task{Request: g.Bundles[b]})
 		if err != nil {
-			c.dropAll(placed)
+			c.undo(placed)
 			return err
 		}
 		id, _ := c.tryBundle(g, b, ch.host)
@@ -293,7 +293,7 @@ func (c *Cluster) newBundle(id int32) bundle {
 func (c *Cluster) RemoveGroup(id string) ([]Task, error) {
 	g, ok := c.groups[id]
 	if !ok {
-		return nil, fmt.Errorf("group %q: %w", id, ErrUnknown)
+		return nil, fmt.Errorf("%w: group %q", ErrUnknown, id)
 	}
 	return c.dropGroup(g), nil
 }
@@ -332,7 +332,7 @@ func (c *Cluster) placeInGroup(t Task) (Placement, error) {
 	g, ok := c.groups[t.Group]
 	switch {
 	case !ok:
-		return Placement{}, fmt.Errorf("group %q: %w", t.Group, ErrUnknown)
+		return Placement{}, fmt.Errorf("%w: group %q", ErrUnknown, t.Group)
 	case t.Bundle >= len(g.bundles):
 		return Placement{}, fmt.Errorf("sched: task %q: Bundle %d: want less than %d", t.ID, t.Bundle, len(g.bundles))
 	}
@@ -357,7 +357,7 @@ func (c *Cluster) placeInGroup(t Task) (Placement, error) {
 		c.byID[t.ID] = id
 		return c.placement(&c.records[id]), nil
 	}
-	return Placement{}, fmt.Errorf("task %q, bundle %d of group %q: %w", t.ID, t.Bundle, t.Group, err)
+	return Placement{}, fmt.Errorf("%w: task %q, bundle %d of group %q", err, t.ID, t.Bundle, t.Group)
 }
 
 // refuses says whether the bundle has no room.

@@ -34,7 +34,7 @@ func (c *Cluster) Grow(tasks []Task, types []NodeType) (Growth, error) {
 		if x.Max < 0 || x.Max > MaxGrowth {
 			return Growth{}, fmt.Errorf("sched: types[%d] %q: Max %d: want 0 to %d", i, x.Name, x.Max, MaxGrowth)
 		}
-		if err := x.validate(c.config.Levels); err != nil {
+		if err := x.check(c.config.Levels); err != nil {
 			return Growth{}, fmt.Errorf("sched: types[%d]: %w", i, err)
 		}
 	}

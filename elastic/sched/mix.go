@@ -42,14 +42,15 @@ func MixOf(tasks []Task) Mix {
 	return mix
 }
 
-func (m Mix) validate() error {
+func (m Mix) check() error {
 	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	for i, e := range m {
 		if e.Count < 1 || e.Count > MaxAmount {
-			errs = append(errs, fmt.Errorf("sched: Mix[%d].Count %d: want 1 to %d", i, e.Count, int64(MaxAmount)))
+			fault("Mix[%d].Count %d: want 1 to %d", i, e.Count, int64(MaxAmount))
 		}
-		if err := e.Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("sched: Mix[%d]: %w", i, err))
+		if err := e.check(); err != nil {
+			fault("Mix[%d]: %w", i, err)
 		}
 	}
 	return errors.Join(errs...)

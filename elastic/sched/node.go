@@ -28,9 +28,10 @@ type Node struct {
 	Domains []string
 }
 
-func (n Node) validate(levels []string) error {
+// check reports every fault at once, without the name of the package.
+func (n Node) check(levels []string) error {
 	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("sched: "+format, args...)) }
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if n.Name == "" {
 		fault("Name is empty")
 	}
@@ -52,7 +53,7 @@ func (n Node) validate(levels []string) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("sched: node %q: %w", n.Name, err)
+		return fmt.Errorf("node %q: %w", n.Name, err)
 	}
 	return nil
 }

@@ -39,7 +39,8 @@ type record struct {
 	group   *group
 	hold    *hold
 	gang    *gang
-	leaving bool // it is a victim, or on the way elsewhere
+	leaving *hold  // whose victim it is, or the move that it is on
+	before  uint64 // work of the host when it was placed
 }
 
 // choice is the outcome of a decision.
@@ -65,8 +66,8 @@ func (c *Cluster) Place(t Task) (Placement, error) {
 	if err := t.Validate(); err != nil {
 		return Placement{}, err
 	}
-	if _, exists := c.byID[t.ID]; exists {
-		return Placement{}, fmt.Errorf("task %q: %w", t.ID, ErrExists)
+	if c.exists(t.ID) {
+		return Placement{}, fmt.Errorf("%w: task %q", ErrExists, t.ID)
 	}
 	if t.Group != "" {
 		return c.placeInGroup(t)
@@ -78,6 +79,12 @@ func (c *Cluster) Place(t Task) (Placement, error) {
 	p := c.commit(t, ch)
 	c.learn(t.Request)
 	return p, nil
+}
+
+// exists says whether a task of that name is placed, or will be when victims are gone.
+func (c *Cluster) exists(task string) bool {
+	_, placed := c.byID[task]
+	return placed || c.coming[task]
 }
 
 // decide chooses a node and its devices.
@@ -219,7 +226,7 @@ func (c *Cluster) add(r record) int32 {
 	r.place = int32(len(h.tasks))
 	h.tasks = append(h.tasks, id)
 	c.works++
-	h.work = c.works
+	r.before, h.work = h.work, c.works
 	c.records[id] = r
 	if kept := &c.records[id]; kept.inBundle() {
 		kept.group.book(kept, 1)
@@ -248,20 +255,20 @@ func (c *Cluster) drop(id int32) {
 	if r.task.ID != "" && c.byID[r.task.ID] == id {
 		delete(c.byID, r.task.ID)
 	}
-	host, leaving := r.host, r.leaving
+	leaving := r.leaving
 	*r = record{}
 	c.spare = append(c.spare, id)
-	if leaving {
-		c.refillAt(host)
+	if leaving != nil {
+		c.refill(leaving) // it was promised that
 	}
 }
 
-// refillAt lets the preemptions that wait for a node have what became free there.
-func (c *Cluster) refillAt(i int32) {
-	for _, id := range sortedKeys(c.holds) {
-		if h := c.holds[id]; slices.ContainsFunc(h.records, func(r int32) bool { return c.records[r].host == i }) {
-			c.refill(h)
-		}
+// undo takes back records that were placed last and will not stay: their nodes had no work.
+func (c *Cluster) undo(ids []int32) {
+	for _, id := range slices.Backward(ids) {
+		host, before := c.records[id].host, c.records[id].before
+		c.drop(id)
+		c.hosts[host].work = before
 	}
 }
 
@@ -269,7 +276,7 @@ func (c *Cluster) refillAt(i int32) {
 func (c *Cluster) Release(task string) error {
 	id, ok := c.byID[task]
 	if !ok {
-		return fmt.Errorf("task %q: %w", task, ErrUnknown)
+		return fmt.Errorf("%w: task %q", ErrUnknown, task)
 	}
 	c.drop(id)
 	return nil
@@ -279,7 +286,7 @@ func (c *Cluster) Release(task string) error {
 func (c *Cluster) Placement(task string) (Placement, error) {
 	id, ok := c.byID[task]
 	if !ok {
-		return Placement{}, fmt.Errorf("task %q: %w", task, ErrUnknown)
+		return Placement{}, fmt.Errorf("%w: task %q", ErrUnknown, task)
 	}
 	return c.placement(&c.records[id]), nil
 }

@@ -1,10 +1,12 @@
 package sched_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -170,13 +172,13 @@ func TestExplain(t *testing.T) {
 		got = append(got, r.String())
 	}
 	require.Equal(t, []string{
-		"n00: wrong-model: H 0 of 0",
-		"n01: wrong-vendor: other 0 of 0",
+		"n00: wrong-model: H",
+		"n01: wrong-vendor: other",
 		"n02: cordoned",
-		"n03: no-memory: memory 50 of 40",
-		"n04: no-cpu: CPU 2000 of 1000",
-		"n06: too-small: devices 1000 of 1000",
-		"n07: no-devices: devices 1000 of 800",
+		"n03: no-memory: memory 50 of 40 bytes",
+		"n04: no-cpu: CPU 2 of 1 cores",
+		"n06: too-small: devices 1 of 1",
+		"n07: no-devices: devices 1 of 0.8",
 	}, got)
 	fill("n05 again", sched.Request{}) // somewhere
 	require.NoError(t, c.Release("n07"))
@@ -195,16 +197,16 @@ func TestExplain(t *testing.T) {
 func TestFaultyClusters(t *testing.T) {
 	good := boxes(1)[0]
 	for want, config := range map[string]sched.Config{
-		"Policy 99":           {Policy: 99},
-		"Levels[0]":           {Levels: []string{"node"}},
-		"Levels[1]":           {Levels: []string{"rack", "rack"}},
-		"Name is empty":       {Nodes: []sched.Node{{}}},
-		"exists already":      {Nodes: []sched.Node{good, good}},
-		"Devices 17":          {Nodes: []sched.Node{{Name: "x", Devices: 17}}},
-		"Domains":             {Nodes: []sched.Node{{Name: "x", Domains: []string{"r"}}}},
-		`Custom["FPGA"] -1`:   {Nodes: []sched.Node{{Name: "x", Custom: map[string]sched.Milli{"FPGA": -1}}}},
-		"Mix[0].Count 0":      {Mix: sched.Mix{{}}},
-		"Mix[0]: sched: CPU ": {Mix: sched.Mix{{Count: 1, Request: sched.Request{CPU: -1}}}},
+		"Policy 99":         {Policy: 99},
+		"Levels[0]":         {Levels: []string{"node"}},
+		"Levels[1]":         {Levels: []string{"rack", "rack"}},
+		"Name is empty":     {Nodes: []sched.Node{{}}},
+		"exists already":    {Nodes: []sched.Node{good, good}},
+		"Devices 17":        {Nodes: []sched.Node{{Name: "x", Devices: 17}}},
+		"Domains":           {Nodes: []sched.Node{{Name: "x", Domains: []string{"r"}}}},
+		`Custom["FPGA"] -1`: {Nodes: []sched.Node{{Name: "x", Custom: map[string]sched.Milli{"FPGA": -1}}}},
+		"Mix[0].Count 0":    {Mix: sched.Mix{{}}},
+		"Mix[0]: CPU ":      {Mix: sched.Mix{{Count: 1, Request: sched.Request{CPU: -1}}}},
 	} {
 		_, err := sched.New(config)
 		require.ErrorContains(t, err, want)
@@ -221,19 +223,69 @@ func TestFaultyClusters(t *testing.T) {
 	_, err = c.RemoveNode("n99")
 	require.ErrorIs(t, err, sched.ErrUnknown)
 	for want, task := range map[string]sched.Task{
-		"ID is empty":     {},
-		"Priority 10":     {ID: "t", Priority: 10},
-		"Bundle 3":        {ID: "t", Bundle: 3},
-		`Prefer["x"] -1e`: {ID: "t", Prefer: map[string]int{"x": -1001}},
+		"ID is empty":       {},
+		"Priority 10":       {ID: "t", Priority: 10},
+		"Bundle 3":          {ID: "t", Bundle: 3},
+		`Prefer["x"] -1001`: {ID: "t", Prefer: map[string]int{"x": -1001}},
 	} {
 		_, err := c.Place(task)
-		require.Error(t, err, want)
+		require.ErrorContains(t, err, want)
 	}
 	place(t, c, whole("t", 1))
 	_, err = c.Place(whole("t", 1))
 	require.ErrorIs(t, err, sched.ErrExists)
 	_, err = c.Placement("u")
 	require.ErrorIs(t, err, sched.ErrUnknown)
+}
+
+// TestErrorsBeginWithThePackage: whatever is refused, the error says by whom, once in front.
+func TestErrorsBeginWithThePackage(t *testing.T) {
+	c := newCluster(t, sched.Config{Nodes: blocks(1, 1, 1, 2), Levels: []string{"block", "rack"}})
+	server := whole("server", 1)
+	server.Preemptible, server.Drain = true, true
+	place(t, c, server)
+	high := whole("high", 2)
+	high.Priority = 1
+	plan, err := c.Preempt(high)
+	require.NoError(t, err)
+	var errs []error
+	add := func(_ any, err error) { errs = append(errs, err) }
+	add(sched.New(sched.Config{Policy: 99, Levels: []string{""}, Mix: sched.Mix{{}}}))
+	add(nil, c.AddNodes(sched.Node{}))
+	add(nil, c.AddNodes(blocks(1, 1, 1, 2)...))
+	add(nil, c.Cordon("x", true))
+	add(c.RemoveNode("x"))
+	add(c.Place(sched.Task{}))
+	add(c.Place(server))
+	add(c.Place(whole("large", 9)))
+	add(c.Place(sched.Task{ID: "t", Group: "x"}))
+	add(c.PlaceGroup(sched.Group{}))
+	add(c.PlaceGroup(sched.Group{ID: "g", Strategy: sched.StrictSpread, Bundles: make([]sched.Request, 2)}))
+	add(c.RemoveGroup("x"))
+	add(c.PlaceGang(sched.Gang{ID: "g", Tasks: []sched.Task{server, {}}, Constraints: []sched.Constraint{{Size: -1}}}))
+	add(c.PlaceGang(sched.Gang{ID: "g", Tasks: []sched.Task{whole("a", 1), whole("b", 1)}}))
+	add(c.Preempt(sched.Task{ID: "t", Group: "x"}))
+	add(c.Preempt(whole("t", 2)))
+	add(c.PreemptGang(sched.Gang{ID: "g", Tasks: []sched.Task{whole("a", 1), whole("b", 2)}}))
+	add(c.Complete("x"))
+	add(c.Evict(plan, func(sched.Victim) error { return errors.New("stuck") }))
+	add(c.Placement("x"))
+	add(nil, c.Abandon("x"))
+	add(nil, c.Release("x"))
+	add(nil, c.Move(sched.Move{Task: "x"}))
+	add(nil, c.BeginMove(sched.Move{Task: "x"}))
+	add(nil, c.FinishMove(sched.Move{Task: "x"}))
+	add(nil, c.AbandonMove("x"))
+	add(c.Defragment(sched.Budget{}))
+	add(c.Grow(nil, []sched.NodeType{{Max: -1}}))
+	add(c.Grow(nil, []sched.NodeType{{}}))
+	_, _, err = sched.DevicesOf(math.NaN())
+	add(nil, err)
+	add(sched.Like(99, "t"))
+	for i, err := range errs {
+		require.Error(t, err, "%d", i)
+		require.True(t, strings.HasPrefix(err.Error(), "sched: "), "%d: %v", i, err)
+	}
 }
 
 func TestPickDevicesIsAsked(t *testing.T) {

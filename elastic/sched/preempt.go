@@ -84,9 +84,9 @@ func (c *Cluster) preempt(g Gang, name string) (*Preemption, error) {
 	}
 	if !found {
 		if !c.everPlaces(func(c *Cluster) error { _, err := c.tryGang(g); return err }) {
-			return nil, fmt.Errorf("task or gang %q: %w", g.ID, ErrInfeasible)
+			return nil, fmt.Errorf("%w: task or gang %q", ErrInfeasible, g.ID)
 		}
-		return nil, fmt.Errorf("task or gang %q of priority %d: %w", g.ID, first.Priority, ErrNoRoom)
+		return nil, fmt.Errorf("%w: task or gang %q of priority %d", ErrNoRoom, g.ID, first.Priority)
 	}
 	return c.newPreemption(g, name, best, unit), nil
 }
@@ -171,20 +171,29 @@ func (c *Cluster) newPreemption(g Gang, name string, a assignment, unit int) *Pr
 // is gone, or ErrNoRoom if the plan does not hold any more; nothing is changed then.
 func (c *Cluster) Begin(p *Preemption) error {
 	if _, exists := c.holds[p.ID]; exists {
-		return fmt.Errorf("preemption for %q: %w", p.ID, ErrExists)
+		return fmt.Errorf("%w: preemption for %q", ErrExists, p.ID)
+	}
+	if len(p.tasks) != len(p.Placements) {
+		return fmt.Errorf("sched: preemption for %q: %d Placements for %d tasks: want a plan as it was made", p.ID, len(p.Placements), len(p.tasks))
 	}
 	h := &hold{plan: p}
 	for _, v := range p.Victims {
 		id, ok := c.byID[v.Task.ID]
-		if !ok || c.records[id].leaving {
-			return fmt.Errorf("preemption for %q: victim %q: %w", p.ID, v.Task.ID, ErrUnknown)
+		if !ok || c.records[id].leaving != nil {
+			return fmt.Errorf("%w: preemption for %q: victim %q", ErrUnknown, p.ID, v.Task.ID)
+		}
+		if r := &c.records[id]; r.task.Priority != v.Task.Priority || r.task.Preemptible != v.Task.Preemptible || c.hosts[r.host].Name != v.Node {
+			return fmt.Errorf("%w: preemption for %q: victim %q is another task now", ErrUnknown, p.ID, v.Task.ID)
 		}
 	}
 	if err := c.check(p); err != nil {
 		return err
 	}
 	for _, v := range p.Victims {
-		c.records[c.byID[v.Task.ID]].leaving = true
+		c.records[c.byID[v.Task.ID]].leaving = h
+	}
+	for _, t := range p.tasks {
+		c.coming[t.ID] = true
 	}
 	c.holds[p.ID] = h
 	c.refill(h)
@@ -197,7 +206,7 @@ func (c *Cluster) check(p *Preemption) error {
 	at := func(name string) (*host, error) {
 		i, ok := c.find(name)
 		if !ok {
-			return nil, fmt.Errorf("preemption for %q: node %q: %w", p.ID, name, ErrUnknown)
+			return nil, fmt.Errorf("%w: preemption for %q: node %q", ErrUnknown, p.ID, name)
 		}
 		if left[i] == nil {
 			h := c.hosts[i]
@@ -215,19 +224,19 @@ func (c *Cluster) check(p *Preemption) error {
 		h.give(r.need, r.devices, -1)
 	}
 	for i, pl := range p.Placements {
-		if _, exists := c.byID[pl.Task]; exists {
-			return fmt.Errorf("task %q: %w", pl.Task, ErrExists)
+		if c.exists(pl.Task) {
+			return fmt.Errorf("%w: task %q", ErrExists, pl.Task)
 		}
 		h, err := at(pl.Node)
 		if err != nil {
 			return err
 		}
 		n := c.needs(p.tasks[i].Request)
-		if n.devices > 0 && h.fitting(n.share)&pl.Devices != pl.Devices {
-			return fmt.Errorf("preemption for %q: devices %v of %q: %w", p.ID, pl.Devices.List(), pl.Node, ErrNoRoom)
+		if !c.mayRun(n, p.tasks[i], c.places[pl.Node]) || n.devices > 0 && h.fitting(n.share)&pl.Devices != pl.Devices {
+			return fmt.Errorf("%w: preemption for %q: devices %v of %q", ErrNoRoom, p.ID, pl.Devices.List(), pl.Node)
 		}
 		if h.give(n, pl.Devices, 1); h.shape.cpu < 0 || h.memory < 0 || h.lacksCustom() {
-			return fmt.Errorf("preemption for %q: node %q: %w", p.ID, pl.Node, ErrNoRoom)
+			return fmt.Errorf("%w: preemption for %q: node %q", ErrNoRoom, p.ID, pl.Node)
 		}
 	}
 	return nil
@@ -248,6 +257,9 @@ func (h *host) lacksCustom() bool {
 
 // refill keeps as much of what a preemption needs as is free.
 func (c *Cluster) refill(h *hold) {
+	if h.broken {
+		return
+	}
 	c.dropAll(h.records)
 	h.records = h.records[:0]
 	for k, pl := range h.plan.Placements {
@@ -277,17 +289,17 @@ func (c *Cluster) refill(h *hold) {
 func (c *Cluster) Complete(id string) ([]Task, error) {
 	h, ok := c.holds[id]
 	if !ok {
-		return nil, fmt.Errorf("preemption for %q: %w", id, ErrUnknown)
+		return nil, fmt.Errorf("%w: preemption for %q", ErrUnknown, id)
 	}
 	if h.broken {
-		return nil, errors.Join(fmt.Errorf("preemption for %q: a node is gone: %w", id, ErrUnknown), c.Abandon(id))
+		return nil, errors.Join(fmt.Errorf("%w: preemption for %q: a node is gone", ErrUnknown, id), c.Abandon(id))
 	}
-	delete(c.holds, id)
-	c.dropAll(h.records)
+	c.endHold(h)
 	var gone []Task
 	for _, v := range h.plan.Victims {
-		if rec, ok := c.byID[v.Task.ID]; ok && c.records[rec].leaving {
+		if rec, ok := c.byID[v.Task.ID]; ok && c.records[rec].leaving == h {
 			gone = append(gone, v.Task)
+			c.records[rec].leaving = nil
 			c.drop(rec)
 		}
 	}
@@ -296,8 +308,7 @@ func (c *Cluster) Complete(id string) ([]Task, error) {
 		i, _ := c.find(pl.Node)
 		c.commit(h.plan.tasks[k], choice{i, pl.Devices})
 		if h.plan.gang != "" {
-			c.records[c.byID[pl.Task]].gang = made
-			made.running++
+			made.enter(&c.records[c.byID[pl.Task]])
 		}
 	}
 	return gone, nil
@@ -307,16 +318,29 @@ func (c *Cluster) Complete(id string) ([]Task, error) {
 func (c *Cluster) Abandon(id string) error {
 	h, ok := c.holds[id]
 	if !ok {
-		return fmt.Errorf("preemption for %q: %w", id, ErrUnknown)
+		return fmt.Errorf("%w: preemption for %q", ErrUnknown, id)
 	}
-	delete(c.holds, id)
-	c.dropAll(h.records)
+	c.endHold(h)
 	for _, v := range h.plan.Victims {
-		if rec, ok := c.byID[v.Task.ID]; ok {
-			c.records[rec].leaving = false
-		}
+		c.stay(h, v.Task.ID)
 	}
 	return nil
+}
+
+// endHold gives back what a preemption kept.
+func (c *Cluster) endHold(h *hold) {
+	delete(c.holds, h.plan.ID)
+	for _, t := range h.plan.tasks {
+		delete(c.coming, t.ID)
+	}
+	c.dropAll(h.records)
+}
+
+// stay lets a task stay that was to leave for a hold.
+func (c *Cluster) stay(h *hold, task string) {
+	if id, ok := c.byID[task]; ok && c.records[id].leaving == h {
+		c.records[id].leaving = nil
+	}
 }
 
 // Evict carries a preemption out: it calls drain for each victim that asks for it, and
@@ -331,7 +355,7 @@ func (c *Cluster) Evict(p *Preemption, drain func(Victim) error) ([]Task, error)
 			continue
 		}
 		if err := drain(v); err != nil {
-			return nil, errors.Join(fmt.Errorf("preemption for %q: drain %q: %w", p.ID, v.Task.ID, err), c.Abandon(p.ID))
+			return nil, errors.Join(fmt.Errorf("sched: preemption for %q: drain %q: %w", p.ID, v.Task.ID, err), c.Abandon(p.ID))
 		}
 	}
 	return c.Complete(p.ID)

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 )
 
 // Milli is an amount in thousandths: of a processor core, of a device, of a unit of a
 // custom resource. Integers add up exactly: a tenth of a device and nine tenths are one.
 type Milli int64
+
+// String returns the amount in units: 1500 is "1.5".
+func (m Milli) String() string { return strconv.FormatFloat(float64(m)/float64(Whole), 'f', -1, 64) }
 
 // Whole is one core, one device or one unit.
 const Whole Milli = 1000
@@ -75,10 +79,20 @@ func (r Request) normal() Request {
 }
 
 // Validate reports every fault of the request at once, each with its value and bound.
-func (r Request) Validate() error {
+func (r Request) Validate() error { return prefixed(r.check()) }
+
+// prefixed puts the name of the package in front of what check has found.
+func prefixed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("sched: %w", err)
+}
+
+func (r Request) check() error {
 	r = r.normal()
 	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("sched: "+format, args...)) }
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if r.CPU < 0 || r.CPU > MaxAmount {
 		fault("CPU %d: want 0 to %d", r.CPU, int64(MaxAmount))
 	}

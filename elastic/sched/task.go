@@ -45,9 +45,11 @@ const MaxIDBytes = 1024
 const MaxPrefer = 1000
 
 // Validate reports every fault of the task at once, each with its value and bound.
-func (t Task) Validate() error {
+func (t Task) Validate() error { return prefixed(t.check()) }
+
+func (t Task) check() error {
 	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("sched: "+format, args...)) }
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if t.ID == "" {
 		fault("ID is empty")
 	} else if len(t.ID) > MaxIDBytes || t.ID[0] == 0 {
@@ -64,11 +66,11 @@ func (t Task) Validate() error {
 			fault("Prefer[%q] %d: want %d to %d", name, rank, -MaxPrefer, MaxPrefer)
 		}
 	}
-	if err := t.Request.Validate(); err != nil {
+	if err := t.Request.check(); err != nil {
 		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
-		return fmt.Errorf("sched: task %q: %w", t.ID, errors.Join(errs...))
+		return fmt.Errorf("task %.64q: %w", t.ID, errors.Join(errs...))
 	}
 	return nil
 }

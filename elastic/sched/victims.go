@@ -23,22 +23,23 @@ const perVictim cost = 1000
 // search looks for the victims on one node that make room for copies of a need.
 type search struct {
 	*Cluster
-	host    host // as it is with the victims gone
-	need    need
-	copies  int
-	choices []int32 // records, those that are given up first in front
-	alike   []bool  // as the one before
-	gone    []int32
-	best    []int32
-	least   cost // of best
-	floor   int  // victims that there are at least
-	steps   int
+	host     host // as it is with the victims gone
+	need     need
+	copies   int
+	priority int     // of whom they go for
+	choices  []int32 // records, those that are given up first in front
+	alike    []bool  // as the one before
+	gone     []int32
+	best     []int32
+	least    cost // of best
+	floor    int  // victims that there are at least
+	steps    int
 }
 
 // leastVictims finds the records, of the choices, that have to go from node i for copies of a
 // need, at less than limit. It returns false if there are none.
-func (c *Cluster) leastVictims(i int, n need, copies int, choices []int32, limit cost) ([]int32, cost, bool) {
-	s := search{Cluster: c, host: c.hosts[i], need: n, copies: copies, least: limit, choices: choices}
+func (c *Cluster) leastVictims(i int, n need, copies, priority int, choices []int32, limit cost) ([]int32, cost, bool) {
+	s := search{Cluster: c, host: c.hosts[i], need: n, copies: copies, priority: priority, least: limit, choices: choices}
 	s.host.custom = slices.Clone(s.host.custom)
 	if s.fits() {
 		return nil, 0, limit > 0
@@ -78,7 +79,8 @@ func (c *Cluster) choices(i, priority int) []int32 {
 		for set := r.devices; set != 0; set &= set - 1 {
 			users[bits.TrailingZeros32(uint32(set))]++
 		}
-		if r.task.Preemptible && r.task.Priority < priority && r.group == nil && r.hold == nil && !r.leaving {
+		if r.task.Preemptible && r.task.Priority < priority && r.group == nil && r.hold == nil && r.leaving == nil &&
+			(r.gang == nil || r.gang.running > r.gang.min || r.gang.guard < priority) {
 			list = append(list, id)
 		}
 	}
@@ -132,9 +134,22 @@ func (s *search) greedy() bool {
 // offer keeps those that are gone if no better are known.
 func (s *search) offer() {
 	all := s.withGangs(s.gone)
-	if price := s.price(all); price < s.least {
+	if price := s.price(all); price < s.least && s.mayEnd(all) {
 		s.best, s.least = all, price
 	}
+}
+
+// mayEnd says whether the gangs that end with so many gone are all below the priority.
+func (s *search) mayEnd(gone []int32) bool {
+	left := make(map[*gang]int)
+	for _, id := range gone {
+		if g := s.records[id].gang; g != nil && g.guard >= s.priority {
+			if left[g]++; g.running-left[g] < g.min {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // withGangs adds the rest of each gang that would be left with less than it needs: it does

@@ -20,8 +20,9 @@ const watches = 10
 
 // Arrivals is the order in which the tasks of a trace come in the experiment of Weng et al.
 // (Beware of Fragmentation, USENIX ATC 2023): all of them, shuffled, and then tasks
-// drawn from them until what came would be more than load percent of the devices. It
-// returns places in tasks, which are taken in the order of their names.
+// drawn from them until what came would be more than load percent of the devices, or without as
+// many of them, drawn, as are more than that. It returns places in tasks, which are taken in the
+// order of their names.
 func Arrivals(tasks []sched.Task, devices sched.Milli, load int, seed int64) []int {
 	order, _ := arrivals(tasks, devices, load, seed)
 	return order
@@ -43,6 +44,9 @@ func arrivals(tasks []sched.Task, devices sched.Milli, load int, seed int64) ([]
 		sum += demand(t)
 	}
 	limit := devices * sched.Milli(load) / 100
+	if sum > limit {
+		return fewer(tasks, order, sum-limit, rng), rng
+	}
 	for sum > 0 {
 		i := byName[rng.Intn(len(byName))]
 		// As in the published runs, the share of one device decides whether there is
@@ -54,6 +58,16 @@ func arrivals(tasks []sched.Task, devices sched.Milli, load int, seed int64) ([]
 		order = append(order, i)
 	}
 	return order, rng
+}
+
+// fewer takes tasks out of an order, drawn, until they ask for as much less.
+func fewer(tasks []sched.Task, order []int, excess sched.Milli, rng *rand.Rand) []int {
+	for excess > 0 && len(order) > 0 {
+		at := rng.Intn(len(order))
+		excess -= demand(tasks[order[at]])
+		order = slices.Delete(order, at, at+1)
+	}
+	return order
 }
 
 // shuffled returns the nodes with a domain for each, so that equals are taken in an order

@@ -52,3 +52,37 @@ func TestExperimentRefuses(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// TestArrivalsUpToTheLoad: as many come as the load allows, each at least once if all can, and if
+// they ask for more than that, some of them do not come, and none twice.
+func TestArrivalsUpToTheLoad(t *testing.T) {
+	var tasks []sched.Task
+	all := 0
+	for i := range 100 {
+		tasks = append(tasks, sched.Task{ID: fmt.Sprintf("%03d", i), Request: sched.Request{Devices: 1 + i%8}})
+		all += tasks[i].Devices
+	}
+	for _, load := range []int{20, 50, 99, 100, 130, 200} {
+		orders := make(map[string]bool)
+		for seed := range int64(20) {
+			order := trace.Arrivals(tasks, 300*sched.Whole, load, seed)
+			require.Equal(t, order, trace.Arrivals(tasks, 300*sched.Whole, load, seed))
+			came, sum := make(map[int]int), 0
+			for _, i := range order {
+				came[i]++
+				sum += tasks[i].Devices
+			}
+			orders[fmt.Sprint(order)] = true
+			require.LessOrEqual(t, sum, 3*load+7, "one more, which is asked by the share of a device")
+			require.GreaterOrEqual(t, sum, 3*load-8)
+			if 3*load < all {
+				require.Less(t, len(order), len(tasks))
+				require.Len(t, came, len(order), "none twice")
+			} else {
+				require.Len(t, came, len(tasks))
+			}
+		}
+		require.Greater(t, len(orders), 10)
+	}
+	require.Empty(t, trace.Arrivals(tasks, 0, 100, 1))
+}

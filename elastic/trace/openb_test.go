@@ -75,10 +75,6 @@ var baselines = []struct {
 	within float64
 }{{sched.Random, 0.3}, {sched.BestFit, 0.02}, {sched.DotProduct, 0.02}, {sched.FGD, 0.3}}
 
-// otherLists are workloads whose lists are not the ones of the published runs: even before
-// a pod is turned away, other pods come. Their means are within 1.
-var otherLists = []string{"multigpu30", "multigpu40", "multigpu50"}
-
 // floors are what Default reached once on the workloads that it was made with.
 var floors = map[string][2]float64{
 	"default": {95.73, 95.84}, "cpu250": {94.16, 94.40}, "gpuspec20": {95.73, 95.86},
@@ -105,13 +101,9 @@ func TestOpenbPolicies(t *testing.T) {
 			t.Parallel()
 			nodes, tasks := openb(t, row.workload)
 			for i, base := range baselines {
-				within := base.within
-				if slices.Contains(otherLists, row.workload) {
-					within = 1
-				}
 				at100, at130 := allocated(t, nodes, tasks, base.policy)
-				require.InDelta(t, row.means[i][0], at100, within, "%v at 100 %%", base.policy)
-				require.InDelta(t, row.means[i][1], at130, within, "%v at 130 %%", base.policy)
+				require.InDelta(t, row.means[i][0], at100, base.within, "%v at 100 %%", base.policy)
+				require.InDelta(t, row.means[i][1], at130, base.within, "%v at 130 %%", base.policy)
 			}
 			least := row.means[3] // FGD, the best of them
 			if floor, ok := floors[row.workload]; ok {
