@@ -23,7 +23,8 @@ type CheckpointConfig struct {
 	// Interval is the time between the beginnings of two checkpoints. Zero: they are taken
 	// when Admin.Checkpoint asks for one.
 	Interval time.Duration
-	// Keep is how many of the newest are kept. Zero: 3.
+	// Keep is how many of the newest are kept. Zero: 3. Older ones are removed after the
+	// newest is there, and before the next one is.
 	Keep int
 	// FullEvery is how many checkpoints there are to a full one; the others hold what has
 	// changed since the one before. Zero: 10. One: all are full.
@@ -102,6 +103,7 @@ type checkpoints struct {
 	began   time.Time
 	ref     *checkpoint.Ref // the newest one that was written
 	length  int             // of its chain
+	pruned  chan struct{}   // closed when what the last one has made superfluous is gone
 
 	from *checkpoint.Checkpoint // that the shards of a new job are filled from
 }
@@ -148,28 +150,46 @@ func (c *Coordinator) periodic() {
 func (c *Coordinator) beginCheckpoint(full bool) {
 	k := &c.checks
 	k.began = time.Now()
+	before, pruned := k.pruned, make(chan struct{})
+	k.pruned = pruned
 	c.running.Go(func() {
+		defer close(pruned)
 		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Checkpoints.Timeout)
 		defer cancel()
-		report := CheckpointReport{}
-		err := c.writeCheckpoint(ctx, &report, k.nonce, full)
-		report.Took = time.Since(k.began)
-		if err != nil {
-			report.Reason = err.Error()
-			c.log.Error("checkpoint failed", "name", report.Name, "err", err)
-		} else {
-			c.log.Info("checkpoint written", "name", report.Name, "parent", report.Parent, "bytes", report.Bytes, "took", report.Took)
+		if c.takeCheckpoint(ctx, full, before) != nil {
+			return
 		}
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		for _, req := range k.waiting {
-			req.Reply(report)
+		if _, err := checkpoint.Prune(ctx, c.cfg.Checkpoints.Storage, c.cfg.Checkpoints.Keep); err != nil {
+			c.log.Warn("old checkpoints are still there", "err", err)
 		}
-		k.last, k.lastOf, k.nonce, k.waiting = report, k.nonce, "", nil
 	})
 }
 
-func (c *Coordinator) writeCheckpoint(ctx context.Context, report *CheckpointReport, nonce string, full bool) error {
+// takeCheckpoint writes a checkpoint and tells those who wait for it: it is there when it is
+// committed, and what it has made superfluous need not be removed by then.
+func (c *Coordinator) takeCheckpoint(ctx context.Context, full bool, before <-chan struct{}) error {
+	k := &c.checks
+	report := CheckpointReport{}
+	err := c.writeCheckpoint(ctx, &report, k.nonce, full, before)
+	report.Took = time.Since(k.began)
+	if err != nil {
+		report.Reason = err.Error()
+		c.log.Error("checkpoint failed", "name", report.Name, "err", err)
+	} else {
+		c.log.Info("checkpoint written", "name", report.Name, "parent", report.Parent, "bytes", report.Bytes, "took", report.Took)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, req := range k.waiting {
+		req.Reply(report)
+	}
+	k.last, k.lastOf, k.nonce, k.waiting = report, k.nonce, "", nil
+	return err
+}
+
+// writeCheckpoint writes a checkpoint. It is committed when those before it have been pruned:
+// one at a time does either in a storage.
+func (c *Coordinator) writeCheckpoint(ctx context.Context, report *CheckpointReport, nonce string, full bool, before <-chan struct{}) error {
 	storage := c.cfg.Checkpoints.Storage
 	name, err := checkpoint.Next(ctx, storage)
 	if err != nil {
@@ -209,14 +229,16 @@ func (c *Coordinator) writeCheckpoint(ctx context.Context, report *CheckpointRep
 	if !c.leads() { // the next one may be writing files of the same names
 		return c.Err()
 	}
+	select {
+	case <-before:
+	case <-ctx.Done():
+		return fmt.Errorf("ps: wait until the checkpoint before is pruned: %w", context.Cause(ctx))
+	}
 	ref, err := checkpoint.Commit(ctx, storage, manifest)
 	if err != nil {
 		return err
 	}
 	c.committed(ref, parent)
-	if _, err := checkpoint.Prune(ctx, storage, c.cfg.Checkpoints.Keep); err != nil {
-		c.log.Warn("old checkpoints are still there", "err", err)
-	}
 	return nil
 }
 

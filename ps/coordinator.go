@@ -292,7 +292,8 @@ func (c *Coordinator) load(ctx context.Context) error {
 	if err := errors.Join(c.expect(ctx), c.restoring(ctx)); err != nil {
 		return err
 	}
-	c.checks.began = c.started
+	c.checks.began, c.checks.pruned = c.started, make(chan struct{})
+	close(c.checks.pruned)
 	err := c.loadDatasets(ctx)
 	if err != nil {
 		return err

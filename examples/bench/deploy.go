@@ -133,7 +133,7 @@ func (d *deployment) start(ctx context.Context) error {
 		cfg.Job.Replicas = ps.NoReplicas
 	}
 	if d.checkpoints != "" {
-		cfg.Checkpoints.Storage = checkpoint.Folder(d.checkpoints)
+		cfg.Checkpoints.Storage, cfg.Checkpoints.Keep = checkpoint.Folder(d.checkpoints), checkpointsKept
 	}
 	if d.coordinator, err = ps.StartCoordinator(ctx, cfg); err != nil {
 		return err

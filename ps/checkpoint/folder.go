@@ -19,7 +19,7 @@ import (
 // Folder is a Storage in a folder of a file system, local or shared by all servers. Its
 // value is the path; the folder is created with the first object. Objects are written under
 // a temporary name, forced to the disk (fsync) and renamed; the renaming is forced to the
-// disk as well.
+// disk as well. On Linux the disk begins while an object is still being written.
 type Folder string
 
 var _ Storage = Folder("")
@@ -35,7 +35,7 @@ func (f Folder) Put(ctx context.Context, name string, size int64, write func(io.
 	if err != nil {
 		return fmt.Errorf("checkpoint: folder: %w", err)
 	}
-	w := &boundedWriter{ctx: ctx, w: file, left: size}
+	w := &boundedWriter{ctx: ctx, w: &eagerFile{file: file}, left: size}
 	err = write(w)
 	if err == nil && w.left != 0 {
 		err = fmt.Errorf("checkpoint: folder: %s: %d bytes fewer than the %d announced", name, w.left, size)
@@ -114,6 +114,27 @@ func syncDir(dir string) error {
 		err = closed
 	}
 	return err
+}
+
+// writebackBytes is how much of a file is written until the disk is told to begin with it.
+const writebackBytes = 8 << 20
+
+// eagerFile is a file whose bytes go to the disk while more are written, so that the fsync at
+// its end finds little to do.
+type eagerFile struct {
+	file           *os.File
+	begun, written int64
+}
+
+// Write implements io.Writer.
+func (e *eagerFile) Write(p []byte) (int, error) {
+	n, err := e.file.Write(p)
+	e.written += int64(n)
+	if e.written-e.begun >= writebackBytes {
+		startWriteback(e.file, e.begun, e.written-e.begun)
+		e.begun = e.written
+	}
+	return n, err
 }
 
 // boundedWriter writes at most left bytes, and nothing when ctx has ended. It lives no

@@ -1,0 +1,99 @@
+package ps_test
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/ps/checkpoint"
+)
+
+// TestCheckpointDoesNotWaitForRemoval: a checkpoint is there as soon as it is committed, while
+// older ones are being removed; the next one is not committed before they are.
+func TestCheckpointDoesNotWaitForRemoval(t *testing.T) {
+	storage := &stuckRemoval{
+		Storage: checkpoint.Folder(t.TempDir()), removing: make(chan struct{}), release: make(chan struct{}), written: make(chan string, 16),
+	}
+	c := newCluster(t, layersJob(ps.NoReplicas, 2, 100), saving(storage, func(c *ps.CheckpointConfig) { c.Keep, c.FullEvery = 1, 1 }), oneNode)
+	c.server("s1")
+	c.placed()
+	require.Equal(t, "ckpt-00000001", c.save(true).Name)
+	require.Equal(t, "ckpt-00000002", c.save(true).Name)
+	<-storage.removing
+	for len(storage.written) > 0 {
+		<-storage.written
+	}
+	third := make(chan ps.CheckpointReport, 1)
+	go func() {
+		r, err := c.admin.Checkpoint(c.ctx, true)
+		if err == nil {
+			third <- r
+		}
+		close(third)
+	}()
+	select { // its shards are written meanwhile
+	case name := <-storage.written:
+		require.True(t, strings.HasPrefix(name, "ckpt-00000003/") && strings.HasSuffix(name, ".safetensors"), name)
+	case <-c.ctx.Done():
+		require.Fail(t, "nothing is written while an older checkpoint is removed")
+	}
+	select {
+	case r := <-third:
+		require.Fail(t, "committed while an older one is removed", "%+v", r)
+	case <-time.After(100 * time.Millisecond):
+	}
+	names, err := checkpoint.List(c.ctx, storage)
+	require.NoError(t, err)
+	require.NotContains(t, names, "ckpt-00000003")
+	close(storage.release)
+	r := <-third
+	require.NoError(t, r.Err())
+	require.Equal(t, "ckpt-00000003", r.Name)
+	eventually(t, "only the newest is kept", func() bool {
+		objects, err := storage.List(c.ctx, "")
+		require.NoError(t, err)
+		for _, o := range objects {
+			if !strings.HasPrefix(o.Name, "ckpt-00000003/") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// stuckRemoval is a storage whose first removal says that it has begun, and waits for release.
+type stuckRemoval struct {
+	checkpoint.Storage
+	removing, release chan struct{}
+	written           chan string
+}
+
+func (s *stuckRemoval) Put(ctx context.Context, name string, size int64, write func(io.Writer) error) error {
+	err := s.Storage.Put(ctx, name, size, write)
+	s.written <- name
+	return err
+}
+
+func (s *stuckRemoval) Remove(ctx context.Context, name string) error {
+	select {
+	case <-s.release:
+	default:
+		select {
+		case s.removing <- struct{}{}:
+		case <-s.release:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		select {
+		case <-s.release:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return s.Storage.Remove(ctx, name)
+}
