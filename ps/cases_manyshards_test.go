@@ -16,10 +16,7 @@ import (
 // back to another coordinator, which learns of each: that one is missing, too.
 func TestRegisterWithManyShards(t *testing.T) {
 	settled(t)
-	shards := 20_000
-	if testing.Short() {
-		shards = 12_000
-	}
+	const shards = 12_000
 	job := ps.Job{Optimizer: ps.SGD(1), Replicas: ps.NoReplicas}
 	for i := range shards {
 		job.Model.Layers = append(job.Model.Layers, layer(fmt.Sprint("l", i), 1))

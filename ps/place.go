@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/elasticps/elasticps/shard"
 )
@@ -70,25 +71,44 @@ func (c *Coordinator) known(servers []shard.Server) []shard.Server {
 	return servers
 }
 
+// maxPlacements bounds the new shards that are created at the same time.
+const maxPlacements = 16
+
+// create creates new shards, and returns when it has been tried for each.
 func (c *Coordinator) create(todo []shard.Assignment) error {
+	var tasks sync.WaitGroup
+	var mu sync.Mutex
 	var errs []error
+	slots := make(chan struct{}, maxPlacements)
 	for _, a := range todo {
-		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.CopyTimeout)
-		_, err := c.order(ctx, a.Owner, command{
-			Kind: commandHost, Shard: uint32(a.Shard), Epoch: uint64(a.Epoch), Timeout: c.cfg.CopyTimeout, From: c.restoredFrom(),
-		})
-		if err == nil {
-			create := func(shard.Record) (shard.Record, error) { return shard.Record{Assignment: a}, nil }
-			if err = c.places.change(ctx, a.Shard, create); err != nil {
-				_, _ = c.places.read(ctx, a.Shard) // it may have been written all the same
+		slots <- struct{}{}
+		tasks.Go(func() {
+			defer func() { <-slots }()
+			if err := c.createOne(a); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, fmt.Errorf("shard %d on %q: %w", a.Shard, a.Owner, err))
 			}
-		}
-		cancel()
-		if err != nil {
-			errs = append(errs, fmt.Errorf("shard %d on %q: %w", a.Shard, a.Owner, err))
-		}
+		})
 	}
+	tasks.Wait()
 	return errors.Join(errs...)
+}
+
+func (c *Coordinator) createOne(a shard.Assignment) error {
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.CopyTimeout)
+	defer cancel()
+	_, err := c.order(ctx, a.Owner, command{
+		Kind: commandHost, Shard: uint32(a.Shard), Epoch: uint64(a.Epoch), Timeout: c.cfg.CopyTimeout, From: c.restoredFrom(),
+	})
+	if err != nil {
+		return err
+	}
+	err = c.places.change(ctx, a.Shard, func(shard.Record) (shard.Record, error) { return shard.Record{Assignment: a}, nil })
+	if err != nil {
+		_, _ = c.places.read(ctx, a.Shard) // it may have been written all the same
+	}
+	return err
 }
 
 // placed hears what place has come to.
