@@ -331,7 +331,7 @@ func (g *Group) plan(call *Fingerprint) (schedule.Plan, error) {
 		return p, nil
 	}
 	s := schedule.Shape{Ranks: g.Size(), Count: call.units(), Ahead: g.streams, Nodes: g.nodes}
-	s.Segment = max(1, segmentBytes(call, g.Size(), g.cfg.SegmentBytes)/call.unitBytes())
+	s.Segment = g.segment(call, g.Size())
 	var p schedule.Plan
 	var err error
 	switch call.Collective {
@@ -356,4 +356,9 @@ func (g *Group) plan(call *Fingerprint) (schedule.Plan, error) {
 	}
 	r.plans[*call] = p
 	return p, nil
+}
+
+// segment is how many units the segments of a call have, of which so many ranks have a part.
+func (g *Group) segment(call *Fingerprint, ranks int) int {
+	return max(1, segmentBytes(call, ranks, g.streams, g.cfg.SegmentBytes)/call.unitBytes())
 }

@@ -230,8 +230,9 @@ const (
 	minPacked  = 64 << 10 // up to minSegment
 )
 
-// segmentBytes is how long the segments of a call are.
-func segmentBytes(f *Fingerprint, ranks, forced int) int {
+// segmentBytes is how long the segments of a call are: there are some for each of the connections
+// to a rank.
+func segmentBytes(f *Fingerprint, ranks, streams, forced int) int {
 	if forced > 0 {
 		return min(forced, maxFrame)
 	}
@@ -244,7 +245,7 @@ func segmentBytes(f *Fingerprint, ranks, forced int) int {
 	case f.Collective == AllReduce || f.Collective == Reduce:
 		s /= ranks
 	}
-	return min(max(s/2, minSegment), maxSegment)
+	return min(max(s/max(2, streams), minSegment), maxSegment)
 }
 
 // chainSegment cuts s bytes so that filling the chain takes a fraction of the whole.

@@ -89,9 +89,16 @@ func TestTrialsAreFew(t *testing.T) {
 
 func TestSegments(t *testing.T) {
 	f := &Fingerprint{Collective: AllReduce, Type: Float32, Algorithm: schedule.Ring}
-	for _, c := range [][3]int{{1, 0, minSegment}, {16 << 20, 0, maxSegment}, {4 << 20, 1000, 1000}, {4 << 20, 8 << 20, maxFrame}} {
-		f.Count = c[0]
-		require.Equal(t, c[2], segmentBytes(f, 4, c[1]))
+	for _, c := range []struct{ count, streams, forced, want int }{
+		{1, 1, 0, minSegment},
+		{16 << 20, 1, 0, maxSegment},
+		{1 << 20, 1, 0, maxSegment}, // two in each part
+		{1 << 20, 4, 0, minSegment}, // one for each connection
+		{4 << 20, 1, 1000, 1000},
+		{4 << 20, 1, 8 << 20, maxFrame},
+	} {
+		f.Count = c.count
+		require.Equal(t, c.want, segmentBytes(f, 4, c.streams, c.forced), "%+v", c)
 	}
 }
 

@@ -162,7 +162,7 @@ func (g *Group) nest(call *Fingerprint) (*nest, error) {
 	open := *call // within the nodes
 	open.Codec = 0
 	s := schedule.Shape{Ranks: g.Size(), Count: call.Count, Nodes: g.nodes} // its plans send all before they wait
-	s.Segment = max(1, segmentBytes(&open, g.model.Local, g.cfg.SegmentBytes)/open.unitBytes())
+	s.Segment = g.segment(&open, g.model.Local)
 	nested, err := schedule.Nest(g.rank, s)
 	if err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (g *Group) nest(call *Fingerprint) (*nest, error) {
 		column := *call
 		column.Count = nested.Column.Len()
 		s = schedule.Shape{Ranks: len(nested.Owners), Count: column.units(), Ahead: g.streams}
-		s.Segment = max(1, segmentBytes(&column, s.Ranks, g.cfg.SegmentBytes)/column.unitBytes())
+		s.Segment = g.segment(&column, s.Ranks)
 		plan, err := schedule.AllReduce(schedule.Direct, nested.Place, s)
 		if err != nil {
 			return nil, err

@@ -121,7 +121,7 @@ func (o *origin) introduce(conn *stream.Conn, h hello) (a answer, err error) {
 // connect makes the connections of a group: this rank dials those before it and is
 // dialed by those behind. The error names who could not be reached. All of them have come
 // to the rendezvous a moment ago, so that it takes no longer than connections do.
-func (o *origin) connect(ctx context.Context, r roster, shared *pool, fd int) ([]*peer, error) {
+func (o *origin) connect(ctx context.Context, r roster, shared *hostMemory, fd int) ([]*peer, error) {
 	began := time.Now()
 	ctx, stop := context.WithTimeout(ctx, handshakeTimeout+time.Duration(len(r.Members))*connectTime)
 	defer stop()
@@ -204,7 +204,7 @@ func (o *origin) maxStreams(r roster) int {
 }
 
 // connectTo makes all connections to one rank.
-func (o *origin) connectTo(ctx context.Context, r roster, rank, i int, shared *pool, fd int) (*peer, error) {
+func (o *origin) connectTo(ctx context.Context, r roster, rank, i int, shared *hostMemory, fd int) (*peer, error) {
 	p := &peer{rank: i}
 	to := r.Members[i]
 	keys := []linkKey{{Kind: linkControl}}

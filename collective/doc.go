@@ -52,10 +52,11 @@
 // # Compression
 //
 // [Group.AllReduceCompressed], or [Call].Compression, sends float32 in a format of package
-// collective/codec: in half of the bytes or a quarter. Every element is rounded twice, for any number
-// of ranks, and within nodes of several ranks none is. Its bits depend on where it lies among blocks of codec.Block elements and on the
-// number of ranks, and are the same on all of them. With a [codec.Feedback] what rounding loses is
-// made good in later calls; it begins anew with each group. [Group.Traffic] counts the bytes.
+// collective/codec: in half of the bytes or a quarter. Every element is rounded twice, for any
+// number of ranks; where nodes have several ranks, only on its way between nodes. Its bits depend
+// on where it lies among blocks of codec.Block elements and on the number of ranks, and are the
+// same on all of them. With a [codec.Feedback] what rounding loses is made good in later calls; it
+// begins anew with each group. [Group.Traffic] counts the bytes.
 //
 // # Algorithms
 //

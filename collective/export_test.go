@@ -172,7 +172,7 @@ func Reach(ctx context.Context, cfg Config, whose string) (network string, err e
 // they share it. hand is the other rank, with its memory.
 func HandOver(ctx context.Context, socket *net.UnixConn, hand func(fd int) error) (shared bool, err error) {
 	shape := shapeOf(2)
-	p := &pool{ranks: 2, mates: make([]*mate, 2), log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1), own: &arena{arenaShape: shape}}
+	p := &hostMemory{ranks: 2, mates: make([]*mate, 2), log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1), own: &arena{arenaShape: shape}}
 	defer p.free()
 	fds := make([]int, 2)
 	for place := range fds {

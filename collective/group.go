@@ -34,10 +34,10 @@ type Group struct {
 	rank    int
 	origin  *origin // where this rank listens; it outlives the group
 	model   model
-	nodes   []int   // node of each rank
-	streams int     // connections for data to a rank, at most
-	bargain bargain // about backends
-	shared  *pool   // nil without shared memory
+	nodes   []int       // node of each rank
+	streams int         // connections for data to a rank, at most
+	bargain bargain     // about backends
+	shared  *hostMemory // nil without shared memory
 
 	peers []*peer // by rank; nil for this one
 	// whole is closed when the group has failed or was closed.
@@ -86,13 +86,13 @@ type peer struct {
 }
 
 // newGroup begins a group whose connections are there.
-func newGroup(cfg Config, r roster, o *origin, peers []*peer, shared *pool) *Group {
+func newGroup(cfg Config, r roster, o *origin, peers []*peer, shared *hostMemory) *Group {
 	g := &Group{
 		cfg: cfg, log: cfg.Log, roster: r, rank: r.rankOf(o.self.Name), origin: o, peers: peers,
 		whole: make(chan struct{}), lost: map[int]bool{}, nodes: r.nodes(), streams: o.maxStreams(r), shared: shared,
 	}
 	g.runner.init(g)
-	g.together = together{pool: shared, group: g, block: make([]byte, foldBytes), sums: make([]float32, foldBytes)}
+	g.together = together{hostMemory: shared, group: g, block: make([]byte, foldBytes), sums: make([]float32, foldBytes)}
 	for _, p := range peers {
 		if p != nil {
 			p.sending, p.taking = make(chan struct{}, 1), make(chan struct{}, 1)

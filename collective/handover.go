@@ -19,7 +19,7 @@ const (
 // share hands this rank's memory, if it has any, to a mate and takes the mate's. It
 // returns nil if one of them has none, or cannot map the other's: sockets serve as well. first
 // says who begins: neither may read what is still part of the greeting.
-func (p *pool) share(ctx context.Context, l link, fd int, epoch uint64, rank, place int, first bool) (*mate, error) {
+func (h *hostMemory) share(ctx context.Context, l link, fd int, epoch uint64, rank, place int, first bool) (*mate, error) {
 	socket, ok := l.conn.NetConn().(*net.UnixConn)
 	if !ok {
 		return nil, fmt.Errorf("%w: shared memory over %v", ErrRefused, l.conn.NetConn().LocalAddr().Network())
@@ -32,17 +32,17 @@ func (p *pool) share(ctx context.Context, l link, fd int, epoch uint64, rank, pl
 	stop := context.AfterFunc(ctx, func() { _ = l.conn.CloseWithError(context.Cause(ctx)) })
 	defer stop()
 	defer func() { _ = socket.SetDeadline(time.Time{}) }()
-	theirs, err := swapMemory(socket, first, p != nil, fd)
-	if err != nil || p == nil || theirs == noDescriptor {
+	theirs, err := swapMemory(socket, first, h != nil, fd)
+	if err != nil || h == nil || theirs == noDescriptor {
 		closeDescriptor(theirs)
 		return nil, err
 	}
-	mem, err := p.takeMemory(theirs, epoch, place)
+	mem, err := h.takeMemory(theirs, epoch, place)
 	if errors.Is(err, ErrRefused) {
 		return nil, err
 	}
 	if err != nil {
-		p.log.Warn("collective: two ranks of this host use sockets", "rank", rank, "err", err)
+		h.log.Warn("collective: two ranks of this host use sockets", "rank", rank, "err", err)
 	}
 	both, err := swapMapped(socket, first, err == nil)
 	var raw syscall.RawConn
@@ -54,24 +54,24 @@ func (p *pool) share(ctx context.Context, l link, fd int, epoch uint64, rank, pl
 		return nil, err
 	}
 	m := &mate{
-		pool: p, rank: rank, place: place, theirs: &arena{p.own.arenaShape, mem},
+		host: h, rank: rank, place: place, theirs: &arena{h.own.arenaShape, mem},
 		conn: l.conn, socket: socket, raw: raw, fds: make(chan int, maxFiles),
 	}
 	m.lane = newRingLane(m)
-	p.mates[place] = m
+	h.mates[place] = m
 	return m, nil
 }
 
 // takeMemory maps the memory of a mate. The error wraps ErrRefused where what came is not that.
-func (p *pool) takeMemory(fd int, epoch uint64, place int) ([]byte, error) {
+func (h *hostMemory) takeMemory(fd int, epoch uint64, place int) ([]byte, error) {
 	if fd == lostDescriptor {
 		return nil, errors.New("collective: the descriptor of shared memory was not let through")
 	}
-	mem, err := mapMemory(fd, p.own.size)
+	mem, err := mapMemory(fd, h.own.size)
 	if err != nil {
 		return nil, err
 	}
-	if err := (&arena{p.own.arenaShape, mem}).verify(epoch, place); err != nil {
+	if err := (&arena{h.own.arenaShape, mem}).verify(epoch, place); err != nil {
 		unmapMemory(mem)
 		return nil, err
 	}

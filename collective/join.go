@@ -138,7 +138,7 @@ func (o *origin) assemble(ctx context.Context, r roster) (*Group, error) {
 	if err != nil {
 		return nil, err // as on all other ranks
 	}
-	shared, fd := o.newPool(r)
+	shared, fd := o.newHostMemory(r)
 	peers, err := o.connect(ctx, r, shared, fd)
 	closeDescriptor(fd)
 	if err != nil {

@@ -57,7 +57,7 @@ type ringLane struct {
 	queue   packets // with the one that is being sent
 	begun   bool    // its header is out
 	gone    int     // bytes of its payload that are
-	waits   bool    // it is one of pool.pending
+	waits   bool    // it is one of hostMemory.pending
 	left    int     // bytes of the frame that is being received
 	pad     int     // behind the latest frame
 	scratch []byte
@@ -65,7 +65,7 @@ type ringLane struct {
 }
 
 func newRingLane(m *mate) *ringLane {
-	p := m.pool
+	p := m.host
 	l := &ringLane{mate: m}
 	l.cond.L = &l.mu
 	l.drive = l.drain
@@ -85,7 +85,7 @@ func (l *ringLane) send(h *header, payload []byte, _ bool) (ticket, error) {
 	if err := l.push(); err != nil || l.done >= l.sent {
 		return ticket{}, err
 	}
-	if p := l.mate.pool; !l.waits {
+	if p := l.mate.host; !l.waits {
 		l.waits = true
 		p.pending = append(p.pending, l)
 	}
@@ -142,12 +142,12 @@ func (l *ringLane) push() error {
 
 // drain waits until frame n is in the ring.
 func (l *ringLane) drain(n uint64) error {
-	return l.mate.pool.await(l.mate, func() (bool, error) { return l.done >= n, nil })
+	return l.mate.host.await(l.mate, func() (bool, error) { return l.done >= n, nil })
 }
 
 // arrived waits for n bytes.
 func (l *ringLane) arrived(n int) (have int, err error) {
-	err = l.mate.pool.await(l.mate, func() (bool, error) {
+	err = l.mate.host.await(l.mate, func() (bool, error) {
 		var err error
 		have, err = l.in.filled()
 		return have >= n, err

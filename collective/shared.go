@@ -20,7 +20,7 @@ const (
 // step of it begins when all have made the one before; what one has written in a step, the
 // others read in later ones, and never in the same.
 type together struct {
-	*pool
+	*hostMemory
 	group *Group
 	op    *operation
 	want  header
@@ -73,7 +73,7 @@ func (t *together) all(step uint64, check bool) error {
 // made reports whether a mate has made a step.
 func (m *mate) made(step uint64) (bool, error) {
 	at := m.theirs.step().Load()
-	if own := m.pool.turn; at > own+maxAhead {
+	if own := m.host.turn; at > own+maxAhead {
 		return false, fmt.Errorf("%w: it is at step %d in shared memory, this rank at %d", ErrRefused, at, own)
 	}
 	return at >= step, nil
@@ -168,11 +168,11 @@ func (t *together) gather(n uint64, r schedule.Range) {
 	}
 }
 
-func (p *pool) arenaOf(place int) *arena {
-	if m := p.mates[place]; m != nil {
+func (h *hostMemory) arenaOf(place int) *arena {
+	if m := h.mates[place]; m != nil {
 		return m.theirs
 	}
-	return p.own
+	return h.own
 }
 
 // offer copies a chunk for the others.

@@ -133,7 +133,7 @@ func message(ctx context.Context, groups []*collective.Group, rank int, x []floa
 // large all-reduce, at the same time: where each of them is narrow, four are faster than one. (Of a
 // few times the fastest counts, for processors may be busy.)
 func TestCase24SeveralConnections(t *testing.T) {
-	const rate, count, streams, gain = 8e6, 1 << 20, 4, 1.6
+	const rate, count, streams, gain = 4e6, 1 << 19, 4, 1.6
 	buffers := [][]float32{make([]float32, count), make([]float32, count)}
 	for _, a := range []schedule.Algorithm{0, schedule.Direct, schedule.Ring, schedule.HalvingDoubling} {
 		name := "message"

@@ -74,6 +74,19 @@ func (t *Tensor) Release() {
 	t.req.Reply(true)
 }
 
+// prepare checks what both ends of a queue need, and lets the node carry tokens.
+func prepare(end, way string, node *actor.Node, g *collective.Group, rank, depth int) error {
+	switch {
+	case node == nil || g == nil:
+		return fmt.Errorf("%w: an %s needs a Node and a Group", collective.ErrArgument, end)
+	case rank < 0 || rank >= g.Size() || rank == g.Rank():
+		return fmt.Errorf("%w: %s %s rank %d, must be another one of 0 to %d", collective.ErrArgument, end, way, rank, g.Size()-1)
+	case depth < 1 || depth > MaxDepth:
+		return fmt.Errorf("%w: %s of depth %d, must be 1 to %d", collective.ErrArgument, end, depth, MaxDepth)
+	}
+	return node.Register(tokenType, token{})
+}
+
 // InletConfig says what an Inlet receives. All but Depth is needed.
 type InletConfig struct {
 	Node  *actor.Node
@@ -107,18 +120,11 @@ func OpenInlet(ctx context.Context, cfg InletConfig) (*Inlet, error) {
 	if cfg.Depth == 0 {
 		cfg.Depth = DefaultDepth
 	}
-	switch {
-	case cfg.Node == nil || cfg.Group == nil:
-		return nil, fmt.Errorf("%w: an inlet needs a Node and a Group", collective.ErrArgument)
-	case cfg.From < 0 || cfg.From >= cfg.Group.Size() || cfg.From == cfg.Group.Rank():
-		return nil, fmt.Errorf("%w: inlet from rank %d, must be another one of 0 to %d", collective.ErrArgument, cfg.From, cfg.Group.Size()-1)
-	case cfg.Elems < 1:
-		return nil, fmt.Errorf("%w: inlet of tensors of %d elements, must be 1 or more", collective.ErrArgument, cfg.Elems)
-	case cfg.Depth < 1 || cfg.Depth > MaxDepth:
-		return nil, fmt.Errorf("%w: inlet of depth %d, must be 1 to %d", collective.ErrArgument, cfg.Depth, MaxDepth)
-	}
-	if err := cfg.Node.Register(tokenType, token{}); err != nil {
+	if err := prepare("inlet", "from", cfg.Node, cfg.Group, cfg.From, cfg.Depth); err != nil {
 		return nil, err
+	}
+	if cfg.Elems < 1 {
+		return nil, fmt.Errorf("%w: inlet of tensors of %d elements, must be 1 or more", collective.ErrArgument, cfg.Elems)
 	}
 	q := &Inlet{
 		cfg: cfg, free: make(chan []float32, cfg.Depth), ready: make(chan *Tensor, cfg.Depth),
@@ -266,15 +272,7 @@ func OpenOutlet(cfg OutletConfig) (*Outlet, error) {
 	if cfg.Depth == 0 {
 		cfg.Depth = DefaultDepth
 	}
-	switch {
-	case cfg.Node == nil || cfg.Group == nil:
-		return nil, fmt.Errorf("%w: an outlet needs a Node and a Group", collective.ErrArgument)
-	case cfg.Rank < 0 || cfg.Rank >= cfg.Group.Size() || cfg.Rank == cfg.Group.Rank():
-		return nil, fmt.Errorf("%w: outlet to rank %d, must be another one of 0 to %d", collective.ErrArgument, cfg.Rank, cfg.Group.Size()-1)
-	case cfg.Depth < 1 || cfg.Depth > MaxDepth:
-		return nil, fmt.Errorf("%w: outlet of depth %d, must be 1 to %d", collective.ErrArgument, cfg.Depth, MaxDepth)
-	}
-	if err := cfg.Node.Register(tokenType, token{}); err != nil {
+	if err := prepare("outlet", "to", cfg.Node, cfg.Group, cfg.Rank, cfg.Depth); err != nil {
 		return nil, err
 	}
 	o := &Outlet{cfg: cfg, turn: make(chan struct{}, 1), room: make(chan struct{}, cfg.Depth)}

@@ -35,8 +35,8 @@ const (
 	shortWaits = 50
 )
 
-// pool is the memory that the ranks of a host share, as one of them sees it.
-type pool struct {
+// hostMemory is the memory that the ranks of a host share, as one of them sees it.
+type hostMemory struct {
 	own   *arena
 	place int     // of this rank among those of its host
 	ranks int     // of the group
@@ -53,7 +53,7 @@ type pool struct {
 
 // mate is another rank of the host.
 type mate struct {
-	pool   *pool
+	host   *hostMemory
 	rank   int
 	place  int
 	theirs *arena
@@ -65,43 +65,43 @@ type mate struct {
 	failed atomic.Pointer[error] // of the lane
 }
 
-// newPool makes the shared memory of a rank of a group, and its descriptor for the others:
+// newHostMemory makes the shared memory of a rank of a group, and its descriptor for the others:
 // nil where there are none, or no memory.
-func (o *origin) newPool(r roster) (p *pool, fd int) {
+func (o *origin) newHostMemory(r roster) (h *hostMemory, fd int) {
 	places := o.neighbours(r)
 	if !o.shares() || len(places) < 2 || len(places) > maxMates {
 		return nil, -1
 	}
-	p = &pool{
+	h = &hostMemory{
 		ranks: len(r.Members), mates: make([]*mate, len(places)), log: o.cfg.Log, wake: make(chan struct{}, 1),
 		own: &arena{arenaShape: shapeOf(len(places))},
 	}
-	p.place = o.place(r, r.rankOf(o.self.Name))
-	if p.looks = spinLooks; len(places) <= runtime.NumCPU() {
-		p.looks = spinLooksWide
+	h.place = o.place(r, r.rankOf(o.self.Name))
+	if h.looks = spinLooks; len(places) <= runtime.NumCPU() {
+		h.looks = spinLooksWide
 	}
-	fd, mem, err := createMemory(p.own.size)
+	fd, mem, err := createMemory(h.own.size)
 	if err != nil {
 		o.cfg.Log.Warn("collective: ranks of this host use sockets", "member", o.cfg.Name, "err", err)
 		return nil, -1
 	}
-	p.own.mem = mem
-	p.own.sign(r.Epoch, p.place)
-	return p, fd
+	h.own.mem = mem
+	h.own.sign(r.Epoch, h.place)
+	return h, fd
 }
 
 // complete reports whether this rank shares memory with all others of the group.
-func (p *pool) complete() bool {
-	if p == nil {
+func (h *hostMemory) complete() bool {
+	if h == nil {
 		return false
 	}
 	missing := 0
-	for _, m := range p.mates {
+	for _, m := range h.mates {
 		if m == nil {
 			missing++
 		}
 	}
-	return p.ranks == len(p.mates) && missing == 1
+	return h.ranks == len(h.mates) && missing == 1
 }
 
 // place is the place of a rank among those of this host, -1 if it is elsewhere.
@@ -139,7 +139,7 @@ func (m *mate) listen() {
 			m.fail(fmt.Errorf("collective: the socket beside shared memory: %w", err))
 			return
 		}
-		m.pool.poke()
+		m.host.poke()
 	}
 }
 
@@ -147,7 +147,7 @@ func (m *mate) listen() {
 func (m *mate) fail(err error) {
 	m.failed.CompareAndSwap(nil, &err)
 	_ = m.conn.CloseWithError(err) // what it had before is as good
-	m.pool.poke()
+	m.host.poke()
 }
 
 func (m *mate) err() error {
@@ -158,9 +158,9 @@ func (m *mate) err() error {
 }
 
 // poke wakes this rank.
-func (p *pool) poke() {
+func (h *hostMemory) poke() {
 	select {
-	case p.wake <- struct{}{}:
+	case h.wake <- struct{}{}:
 	default:
 	}
 }
@@ -169,7 +169,7 @@ func (p *pool) poke() {
 // published before.
 func (m *mate) ring() {
 	parked := m.theirs.parked()
-	if x := parked.Load(); x == uint64(m.pool.place)+1 || x == parkedAny {
+	if x := parked.Load(); x == uint64(m.host.place)+1 || x == parkedAny {
 		if parked.CompareAndSwap(x, parkedNever) {
 			writeNow(m.raw, []byte{noteWake})
 		}
@@ -178,10 +178,10 @@ func (m *mate) ring() {
 
 // await waits until ready says so; m is the mate that will make it so. Meanwhile frames go
 // out that there was no room for.
-func (p *pool) await(m *mate, ready func() (bool, error)) error {
+func (h *hostMemory) await(m *mate, ready func() (bool, error)) error {
 	look := func() (bool, error) {
 		failed := m.err() // what a mate did before it failed counts
-		if err := p.push(); err != nil {
+		if err := h.push(); err != nil {
 			return false, err
 		}
 		ok, err := ready()
@@ -190,17 +190,17 @@ func (p *pool) await(m *mate, ready func() (bool, error)) error {
 		}
 		return ok, err
 	}
-	for range p.looks {
+	for range h.looks {
 		if ok, err := look(); ok || err != nil {
 			return err
 		}
 	}
-	if ok, err := p.takeTurns(look); ok || err != nil {
+	if ok, err := h.takeTurns(look); ok || err != nil {
 		return err
 	}
-	parked, whom := p.own.parked(), uint64(m.place)+1
+	parked, whom := h.own.parked(), uint64(m.place)+1
 	for {
-		if len(p.pending) > 0 {
+		if len(h.pending) > 0 {
 			whom = parkedAny
 		}
 		parked.Store(whom)
@@ -209,14 +209,14 @@ func (p *pool) await(m *mate, ready func() (bool, error)) error {
 			parked.Store(parkedNever)
 			return err
 		}
-		<-p.wake
+		<-h.wake
 	}
 }
 
 // takeTurns looks whenever others have had the processor.
-func (p *pool) takeTurns(look func() (bool, error)) (bool, error) {
-	if p.short > 0 {
-		p.short--
+func (h *hostMemory) takeTurns(look func() (bool, error)) (bool, error) {
+	if h.short > 0 {
+		h.short--
 		return false, nil
 	}
 	last := time.Now()
@@ -228,7 +228,7 @@ func (p *pool) takeTurns(look func() (bool, error)) (bool, error) {
 		}
 		now := time.Now()
 		if now.Sub(last) > longTurn {
-			p.short = shortWaits
+			h.short = shortWaits
 			break
 		}
 		last = now
@@ -237,15 +237,15 @@ func (p *pool) takeTurns(look func() (bool, error)) (bool, error) {
 }
 
 // push lets frames out that wait for room.
-func (p *pool) push() error {
-	for i := 0; i < len(p.pending); i++ {
-		l := p.pending[i]
+func (h *hostMemory) push() error {
+	for i := 0; i < len(h.pending); i++ {
+		l := h.pending[i]
 		if err := l.push(); err != nil {
 			return err
 		}
 		if l.queue.left() == 0 {
 			l.waits = false
-			p.pending = append(p.pending[:i], p.pending[i+1:]...)
+			h.pending = append(h.pending[:i], h.pending[i+1:]...)
 			i--
 		}
 	}
@@ -253,12 +253,12 @@ func (p *pool) push() error {
 }
 
 // free unmaps the memory. Nobody uses it any more.
-func (p *pool) free() {
-	if p == nil {
+func (h *hostMemory) free() {
+	if h == nil {
 		return
 	}
-	p.freeing.Do(func() {
-		for _, m := range p.mates {
+	h.freeing.Do(func() {
+		for _, m := range h.mates {
 			if m == nil {
 				continue
 			}
@@ -275,8 +275,8 @@ func (p *pool) free() {
 				break
 			}
 		}
-		unmapMemory(p.own.mem)
-		p.own.mem = nil
+		unmapMemory(h.own.mem)
+		h.own.mem = nil
 	})
 }
 
