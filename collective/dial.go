@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"time"
 
 	"github.com/elasticps/elasticps/internal/stream"
@@ -201,6 +202,7 @@ func (o *origin) connectTo(ctx context.Context, r roster, rank, i int, shared *p
 		p.direct, p.data = links[1].lane, links[2].lane
 		return p, nil
 	}
+	crowded := 2*o.residents(r) > runtime.NumCPU()
 	if data := 1 + streams; links[data].shared {
 		m, err := shared.share(ctx, links[data], fd, r.Epoch, i, o.place(r, i), i < rank)
 		if err != nil {
@@ -208,14 +210,24 @@ func (o *origin) connectTo(ctx context.Context, r roster, rank, i int, shared *p
 			return nil, err
 		}
 		if m != nil {
-			p.direct, p.data = newSocketLane(connections(links[1:data])), m.lane
+			p.direct, p.data = newSocketLane(connections(links[1:data]), crowded), m.lane
 			closeLinks(links[data+1:], ErrClosed)
 			return p, nil
 		}
 	}
 	conns := connections(links[1:])
-	p.direct, p.data = newSocketLane(conns[:streams]), newSocketLane(conns[streams:])
+	p.direct, p.data = newSocketLane(conns[:streams], crowded), newSocketLane(conns[streams:], crowded)
 	return p, nil
+}
+
+// residents is how many ranks of a group are on this host.
+func (o *origin) residents(r roster) (n int) {
+	for _, m := range r.Members {
+		if m.Host == o.self.Host {
+			n++
+		}
+	}
+	return n
 }
 
 func connections(links []link) (conns []*stream.Conn) {
