@@ -202,7 +202,6 @@ func (o *origin) connectTo(ctx context.Context, r roster, rank, i int, shared *p
 		p.direct, p.data = links[1].lane, links[2].lane
 		return p, nil
 	}
-	crowded := 2*o.residents(r) > runtime.NumCPU()
 	if data := 1 + streams; links[data].shared {
 		m, err := shared.share(ctx, links[data], fd, r.Epoch, i, o.place(r, i), i < rank)
 		if err != nil {
@@ -210,31 +209,32 @@ func (o *origin) connectTo(ctx context.Context, r roster, rank, i int, shared *p
 			return nil, err
 		}
 		if m != nil {
-			p.direct, p.data = newSocketLane(connections(links[1:data]), crowded), m.lane
+			p.direct, p.data = o.laneOver(r, to, links[1:data]), m.lane
 			closeLinks(links[data+1:], ErrClosed)
 			return p, nil
 		}
 	}
-	conns := connections(links[1:])
-	p.direct, p.data = newSocketLane(conns[:streams], crowded), newSocketLane(conns[streams:], crowded)
+	p.direct, p.data = o.laneOver(r, to, links[1:1+streams]), o.laneOver(r, to, links[1+streams:])
 	return p, nil
 }
 
-// residents is how many ranks of a group are on this host.
-func (o *origin) residents(r roster) (n int) {
+// laneOver is a lane over connections to a member.
+func (o *origin) laneOver(r roster, to member, links []link) *socketLane {
+	ranks := 0 // of this host
 	for _, m := range r.Members {
 		if m.Host == o.self.Host {
-			n++
+			ranks++
 		}
 	}
-	return n
-}
-
-func connections(links []link) (conns []*stream.Conn) {
+	crowded := 2*ranks > runtime.NumCPU()
+	var conns []*stream.Conn
 	for _, l := range links {
+		if crowded && to.Host == o.self.Host {
+			_ = l.conn.Detach() // an error is that of the first call on it
+		}
 		conns = append(conns, l.conn)
 	}
-	return conns
+	return newSocketLane(conns, crowded)
 }
 
 func closeLinks(links []link, err error) {

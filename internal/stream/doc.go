@@ -17,8 +17,8 @@
 // straight from the callers' slices, those that wait at the same time together, up to
 // 1 MiB. [Conn.SendNow] writes what there is room for, for a caller that has to go on. On
 // Linux a read fills the caller's slice and the buffer behind it with one system call, and
-// TCP wakes the reader only when what it needs is there. In steady state neither side
-// allocates.
+// TCP wakes the reader only when what it needs is there. [Conn.Detach] is for the few
+// connections whose latency counts. In steady state neither side allocates.
 //
 // # Concurrency and order
 //

@@ -6,6 +6,8 @@ import (
 	"os"
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // socket reads from a kernel socket in ways that net.Conn has no call for: into two
@@ -13,18 +15,19 @@ import (
 // as much as tens of kilobytes. And it writes without waiting.
 type socket struct {
 	raw     syscall.RawConn
-	patient bool // the kernel knows SO_RCVLOWAT for it
+	held    *detached // nil while the poller has it
+	patient bool      // the kernel knows SO_RCVLOWAT for it
 
 	// of the read under way
 	try  func(fd uintptr) bool
-	vec  [2]syscall.Iovec
+	vec  [2]unix.Iovec
 	need int
 	n    int
 	err  error
 
 	// of the write under way
 	put   func(fd uintptr) bool
-	out   [2]syscall.Iovec
+	out   [2]unix.Iovec
 	wrote int
 
 	wake int // bytes that wake the reader
@@ -61,15 +64,20 @@ func newSocket(nc net.Conn) *socket {
 func (s *socket) read(need int, a, b []byte) (int, error) {
 	s.need, s.n, s.err = need, 0, nil
 	s.vec = vector(a, b)
-	err := s.raw.Read(s.try)
-	s.vec = [2]syscall.Iovec{} // the slices are the caller's again
+	var err error
+	if s.held != nil {
+		s.n, err = s.held.read(s)
+	} else {
+		err = s.raw.Read(s.try)
+	}
+	s.vec = [2]unix.Iovec{} // the slices are the caller's again
 	if err == nil {
 		err = s.err
 	}
 	return s.n, err
 }
 
-func vector(a, b []byte) (v [2]syscall.Iovec) {
+func vector(a, b []byte) (v [2]unix.Iovec) {
 	v[0].Base, v[1].Base = unsafe.SliceData(a), unsafe.SliceData(b)
 	v[0].SetLen(len(a))
 	v[1].SetLen(len(b))
@@ -113,8 +121,12 @@ func (s *socket) await(fd int) {
 // write writes a and b, or what there is room for, and reports how much.
 func (s *socket) write(a, b []byte) int {
 	s.out, s.wrote = vector(a, b), 0
-	_ = s.raw.Write(s.put) // an error comes again with the rest
-	s.out = [2]syscall.Iovec{}
+	if s.held != nil {
+		s.wrote = s.held.write(&s.out)
+	} else {
+		_ = s.raw.Write(s.put) // an error comes again with the rest
+	}
+	s.out = [2]unix.Iovec{}
 	return s.wrote
 }
 
