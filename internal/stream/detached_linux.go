@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -116,6 +117,7 @@ func (d *detached) read(s *socket) (int, error) {
 	defer d.done()
 	n, errno := message(unix.SYS_RECVMSG, fd, &s.vec, unix.MSG_DONTWAIT)
 	for errno == unix.EAGAIN {
+		runtime.Gosched() // who is ready would have to wait for the processor that this thread keeps
 		flags := 0
 		if s.await(fd); s.wake > 1 {
 			// Not in recvmsg: when it has taken a part of so much, the rest does not wake it.
