@@ -315,7 +315,7 @@ func (g *Group) perform(o *operation) error {
 			dst = room(&r.work, len(src))
 		}
 	}
-	if !plan.Fresh {
+	if shared, offset := overlap(dst, src); !plan.Fresh && (!shared || offset != 0) {
 		copy(dst, src)
 	}
 	return r.run(o, plan, place{dst, 0}, place{src, 0})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"time"
 
 	"github.com/elasticps/elasticps/internal/stream"
@@ -247,21 +248,32 @@ func (o *origin) connectTo(ctx context.Context, r roster, rank, i int, shared *h
 			return nil, err
 		}
 		if m != nil {
-			p.direct, p.data = newSocketLane(connections(links[1:data])), m.lane
+			p.direct, p.data = o.laneOver(r, to, links[1:data]), m.lane
 			closeLinks(links[data+1:], ErrClosed)
 			return p, nil
 		}
 	}
-	conns := connections(links[1:])
-	p.direct, p.data = newSocketLane(conns[:streams]), newSocketLane(conns[streams:])
+	p.direct, p.data = o.laneOver(r, to, links[1:1+streams]), o.laneOver(r, to, links[1+streams:])
 	return p, nil
 }
 
-func connections(links []link) (conns []*stream.Conn) {
+// laneOver is a lane over connections to a member.
+func (o *origin) laneOver(r roster, to member, links []link) *socketLane {
+	ranks := 0 // of this host
+	for _, m := range r.Members {
+		if m.Host == o.self.Host {
+			ranks++
+		}
+	}
+	crowded := 2*ranks > runtime.NumCPU()
+	var conns []*stream.Conn
 	for _, l := range links {
+		if crowded && to.Host == o.self.Host {
+			_ = l.conn.Detach() // an error is that of the first call on it
+		}
 		conns = append(conns, l.conn)
 	}
-	return conns
+	return newSocketLane(conns, crowded)
 }
 
 func closeLinks(links []link, err error) {

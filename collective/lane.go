@@ -18,9 +18,10 @@ type lane interface {
 	// next receives the header of the next frame; then read or view takes its payload.
 	next(h *header) error
 	read(dst []byte) error
-	// view is the payload, n bytes, until release. Who has called next calls read or
-	// release, also after an error of view or of its own.
-	view(n int) ([]byte, error)
+	// view is what comes next of a payload that has n bytes left, until the next view or
+	// release: all of it if whole is set, else perhaps only a piece. Who has called next calls
+	// read or release, also after an error of view or of its own.
+	view(n int, whole bool) ([]byte, error)
 	release()
 	// close ends the lane with an error for all calls.
 	close(err error)
@@ -79,6 +80,7 @@ type packet struct {
 	header  header
 	payload []byte
 	copied  bool // the payload is nobody else's
+	gone    int  // bytes of the frame that are out
 }
 
 // packets is a queue whose memory is used again.
@@ -152,7 +154,7 @@ func (l *memoryLane) send(h *header, payload []byte, copied bool) (ticket, error
 		return ticket{}, m.err
 	}
 	m.sent++
-	m.queue.add(packet{*h, payload, copied})
+	m.queue.add(packet{header: *h, payload: payload, copied: copied})
 	m.cond.Broadcast()
 	if copied {
 		return ticket{}, nil
@@ -182,7 +184,7 @@ func (l *memoryLane) read(dst []byte) error {
 	return nil
 }
 
-func (l *memoryLane) view(int) ([]byte, error) { return l.now.payload, nil }
+func (l *memoryLane) view(int, bool) ([]byte, error) { return l.now.payload, nil }
 
 func (l *memoryLane) release() {
 	l.now = packet{}
@@ -199,15 +201,21 @@ func (l *memoryLane) close(err error) {
 	l.in.end(err)
 }
 
-// Payloads of up to inlineBytes are written to the socket by their caller, which costs no
-// hand-over, but no more than maxInline bytes of one call: it has to go on reading, and
-// that is as much as the kernel has room for when the peer does not read. (What is left
-// there from earlier calls is read by a peer that has not come so far, and only one that has
-// can be waiting for this rank to read.)
+// The caller of a send writes payloads of up to inlineBytes to the socket itself, which costs
+// no hand-over, and larger ones where a rank has no two processors to itself: a
+// goroutine that does it would run in its stead, not beside it. It writes what the kernel
+// has room for, for it has to go on reading. A connection that cannot tell, such as TLS,
+// takes no more than maxInline bytes of one call: as much the kernel has room for when the
+// peer does not read. (What is left there from earlier calls is read by a peer that has
+// not come so far, and only one that has can be waiting for this rank to read.)
 const (
 	inlineBytes = 15 << 10
 	maxInline   = 64 << 10
 )
+
+// pieceBytes is how much of a payload is read before it is combined, a multiple of all
+// elements: with what it is combined with, it stays in cache.
+const pieceBytes = 64 << 10
 
 // socket is one connection of a lane.
 type socket struct {
@@ -215,18 +223,20 @@ type socket struct {
 	conn    *stream.Conn
 	queue   packets
 	writing bool // a goroutine writes what is queued
+	raw     [headerBytes]byte
 }
 
 // socketLane is a lane over connections that take turns, frame by frame.
 type socketLane struct {
 	sockets []*socket
+	crowded bool   // a rank has no two processors to itself
 	out, in int    // the connection whose turn it is
 	inline  int    // bytes of this call that its caller has written
 	scratch []byte // for views
 }
 
-func newSocketLane(conns []*stream.Conn) *socketLane {
-	l := &socketLane{}
+func newSocketLane(conns []*stream.Conn, crowded bool) *socketLane {
+	l := &socketLane{crowded: crowded}
 	for _, c := range conns {
 		s := &socket{conn: c}
 		s.cond.L = &s.mu
@@ -247,14 +257,20 @@ func (l *socketLane) send(h *header, payload []byte, _ bool) (ticket, error) {
 	if h.part == 0 {
 		l.inline = 0
 	}
-	if !s.writing && len(payload) <= inlineBytes && l.inline+len(payload) <= maxInline {
-		l.inline += len(payload)
-		var raw [headerBytes]byte
-		h.encode(&raw)
-		return ticket{}, s.conn.Send(raw[:], payload) // it copies what is small
+	p := packet{header: *h, payload: payload}
+	if small := len(payload) <= inlineBytes; !s.writing && (small || l.crowded) {
+		h.encode(&s.raw)
+		var can bool
+		if p.gone, can = s.conn.SendNow(s.raw[:], payload); p.gone == headerBytes+len(payload) {
+			return ticket{}, nil
+		}
+		if !can && small && l.inline+len(payload) <= maxInline {
+			l.inline += len(payload)
+			return ticket{}, s.conn.Send(s.raw[:], payload) // it copies what is small
+		}
 	}
 	s.sent++
-	s.queue.add(packet{*h, payload, false})
+	s.queue.add(p)
 	if !s.writing {
 		s.writing = true
 		go s.write()
@@ -264,15 +280,14 @@ func (l *socketLane) send(h *header, payload []byte, _ bool) (ticket, error) {
 
 // write writes what is queued, until nothing is.
 func (s *socket) write() {
-	var raw [headerBytes]byte
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.queue.left() > 0 && s.err == nil {
 		p := s.queue.take()
 		s.busy = true
 		s.mu.Unlock()
-		p.header.encode(&raw)
-		err := s.conn.Send(raw[:], p.payload)
+		p.header.encode(&s.raw)
+		err := s.conn.Send(s.raw[min(p.gone, headerBytes):], p.payload[max(p.gone-headerBytes, 0):])
 		s.mu.Lock()
 		s.busy = false
 		if err != nil && s.err == nil {
@@ -310,11 +325,16 @@ func (l *socketLane) read(dst []byte) error {
 	return err
 }
 
-func (l *socketLane) view(n int) ([]byte, error) {
-	if cap(l.scratch) < n {
-		l.scratch = make([]byte, max(n, 64<<10))
+// view reads a piece at a time, so that it is in the cache of the processor when it is used.
+func (l *socketLane) view(n int, whole bool) ([]byte, error) {
+	piece := n
+	if !whole {
+		piece = min(n, pieceBytes)
 	}
-	return l.scratch[:n], l.sockets[l.in].conn.ReadFull(l.scratch[:n])
+	if cap(l.scratch) < piece {
+		l.scratch = make([]byte, max(piece, pieceBytes))
+	}
+	return l.scratch[:piece], l.sockets[l.in].conn.ReadPart(l.scratch[:piece], n-piece)
 }
 
 func (l *socketLane) release() { l.in = (l.in + 1) % len(l.sockets) }

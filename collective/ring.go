@@ -81,7 +81,7 @@ func (l *ringLane) send(h *header, payload []byte, _ bool) (ticket, error) {
 		return ticket{}, err
 	}
 	l.sent++
-	l.queue.add(packet{*h, payload, false})
+	l.queue.add(packet{header: *h, payload: payload})
 	if err := l.push(); err != nil || l.done >= l.sent {
 		return ticket{}, err
 	}
@@ -194,7 +194,7 @@ func (l *ringLane) read(dst []byte) error {
 }
 
 // view is the payload in the ring, or where that is not all there can be at once, a copy.
-func (l *ringLane) view(n int) ([]byte, error) {
+func (l *ringLane) view(n int, _ bool) ([]byte, error) {
 	if whole := l.in.next(n); len(whole) == n {
 		_, err := l.arrived(n)
 		return whole, err

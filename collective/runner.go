@@ -207,14 +207,38 @@ func (r *runner) receive(s *schedule.Step) error {
 		}
 		return r.unpacked(s.From, r.pack.decode(dst, s.Recv))
 	}
-	payload, err := lane.view(int(h.length))
-	if err == nil {
-		err = r.arrive(s, payload)
-	} else {
-		err = with(s.From, err)
-	}
+	err := r.combined(s, lane, int(h.length))
 	lane.release()
 	return err
+}
+
+// combined puts a payload of n bytes into its place while it comes.
+func (r *runner) combined(s *schedule.Step, lane lane, n int) error {
+	whole := r.pack != nil || r.foldsHalf(s) || r.leaving(s.Recv)
+	for piece := *s; n > 0; piece.Recv.Begin = piece.Recv.End {
+		payload, err := lane.view(n, whole)
+		if err != nil {
+			return with(s.From, err)
+		}
+		n -= len(payload)
+		piece.Recv.End = s.Recv.End - n/r.size
+		if err := r.arrive(&piece, payload); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaving reports whether something of a range is still to be sent. What comes for it is
+// read to its end then: the peer may not read either before it has sent all.
+func (r *runner) leaving(x schedule.Range) bool {
+	return slices.ContainsFunc(r.pending, func(p pending) bool { return p.r.Overlaps(x) && !p.through() })
+}
+
+// foldsHalf reports whether a step is of a fold that adds elements of two bytes in float32.
+func (r *runner) foldsHalf(s *schedule.Step) bool {
+	call := &r.op.call
+	return call.Type.half() && call.Algorithm.Folds() && s.Do != schedule.Copy
 }
 
 // arrive puts what has arrived into its place.
@@ -223,7 +247,7 @@ func (r *runner) arrive(s *schedule.Step, payload []byte) error {
 		return r.unpacked(s.From, r.pack.fold(s, payload, r.part(r.buffer, s.Recv)))
 	}
 	call := &r.op.call
-	if call.Type.half() && call.Algorithm.Folds() && s.Do != schedule.Copy {
+	if r.foldsHalf(s) {
 		return r.foldHalf(s, payload)
 	}
 	if err := r.clear(s.Recv); err != nil {

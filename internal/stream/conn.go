@@ -2,6 +2,7 @@ package stream
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -127,20 +128,47 @@ func (c *Conn) CloseWithError(err error) error {
 		return c.err
 	}
 	c.err = err
-	writing := c.writing
+	writing, nc := c.writing, c.nc
 	c.space.Broadcast()
 	close(c.done)
 	c.mu.Unlock()
 
 	switch {
 	case c.layer == nil:
-		_ = c.nc.Close() // the first cause matters, not this
+		_ = nc.Close() // the first cause matters, not this
 	case writing:
 		_ = c.layer.NetConn().Close() // ends the write, which closing the layer might wait for
 	default:
-		_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // ends the reader; the flusher closes
+		_ = nc.SetReadDeadline(time.Unix(1, 0)) // ends the reader; the flusher closes
 	}
 	return err
+}
+
+// Detach lets calls that have to wait keep a thread in the kernel instead of parking their
+// goroutine, where the connection is a socket and the system Linux: they wake sooner, and the
+// process wakes fewer threads. From then on there are no read deadlines. It is for few
+// connections, whose peers answer soon; no other call may be under way, but for closing. An
+// error ends the connection.
+func (c *Conn) Detach() error {
+	if c.socket == nil {
+		return nil
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	c.mu.Lock()
+	if c.err != nil || c.socket.held != nil {
+		defer c.mu.Unlock()
+		return c.err
+	}
+	err := c.socket.detach(c.nc, c.cfg.WriteTimeout)
+	if err == nil {
+		c.nc = c.socket.held
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return c.CloseWithError(fmt.Errorf("stream: detaching from %v: %w", c.nc.RemoteAddr(), err))
+	}
+	return nil
 }
 
 // Err returns why the connection ended, or nil while it lives.

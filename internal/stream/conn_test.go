@@ -275,7 +275,7 @@ func TestNothingIsLeft(t *testing.T) {
 			leakless(t)
 			for range 20 {
 				a, b := socketPair(t, network)
-				sa, sb := stream.New(a, stream.Config{}), stream.New(b, stream.Config{})
+				sa, sb := newStream(t, network, a, stream.Config{}), newStream(t, network, b, stream.Config{})
 				go echo(sb, 64)
 				require.NoError(t, sa.Send(make([]byte, 640)))
 				_, err := sa.Next(64)

@@ -15,9 +15,10 @@
 // that gathered in a single system call. [Conn.Gather] is for one of many callers: the
 // first lets the others add theirs before it writes. Large sends go out by scatter-gather
 // straight from the callers' slices, those that wait at the same time together, up to
-// 1 MiB. On Linux a read fills the caller's slice and the buffer behind it with one
-// system call, and TCP wakes the reader only when what it needs is there. In steady
-// state neither side allocates.
+// 1 MiB. [Conn.SendNow] writes what there is room for, for a caller that has to go on. On
+// Linux a read fills the caller's slice and the buffer behind it with one system call, and
+// TCP wakes the reader only when what it needs is there. [Conn.Detach] is for the few
+// connections whose latency counts. In steady state neither side allocates.
 //
 // # Concurrency and order
 //

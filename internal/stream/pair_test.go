@@ -18,7 +18,13 @@ import (
 	"github.com/elasticps/elasticps/internal/stream"
 )
 
-var networks = []string{"tcp", "unix", "pipe", "tls"}
+var (
+	interruptible = []string{"tcp", "unix", "pipe", "tls"} // by a read deadline
+	networks      = append(interruptible, detached)
+)
+
+// detached is tcp, with streams that are detached.
+const detached = "detached"
 
 // socketPair returns the two ends of a connection: "tcp", "unix", "pipe", or "tls"
 // over tcp.
@@ -29,6 +35,9 @@ func socketPair(tb testing.TB, network string) (net.Conn, net.Conn) {
 		return net.Pipe()
 	case "tls":
 		return tlsOver(tb, func() (net.Conn, net.Conn) { return socketPair(tb, "tcp") })
+	}
+	if network == detached {
+		network = "tcp"
 	}
 	addr := "127.0.0.1:0"
 	if network == "unix" {
@@ -71,12 +80,20 @@ func tlsOver(tb testing.TB, pair func() (net.Conn, net.Conn)) (net.Conn, net.Con
 func streamPair(tb testing.TB, network string, cfg stream.Config) (*stream.Conn, *stream.Conn) {
 	tb.Helper()
 	a, b := socketPair(tb, network)
-	sa, sb := stream.New(a, cfg), stream.New(b, cfg)
+	sa, sb := newStream(tb, network, a, cfg), newStream(tb, network, b, cfg)
 	tb.Cleanup(func() {
 		_ = sa.Close()
 		_ = sb.Close()
 	})
 	return sa, sb
+}
+
+func newStream(tb testing.TB, network string, nc net.Conn, cfg stream.Config) *stream.Conn {
+	c := stream.New(nc, cfg)
+	if network == detached {
+		require.NoError(tb, c.Detach())
+	}
+	return c
 }
 
 // echo sends back what arrives, size bytes at a time, until its connection ends.

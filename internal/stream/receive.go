@@ -67,8 +67,20 @@ func (c *Conn) ReadFull(dst []byte) error {
 
 // Read is ReadFull, and says how much it has read: after os.ErrDeadlineExceeded the
 // rest can be read by another call.
-func (c *Conn) Read(dst []byte) (int, error) {
-	n := 0
+func (c *Conn) Read(dst []byte) (int, error) { return c.read(dst, 0) }
+
+// ReadPart is ReadFull of the beginning of something that has more bytes behind dst: the
+// kernel may wait for these too before it wakes the reader.
+func (c *Conn) ReadPart(dst []byte, more int) error {
+	_, err := c.read(dst, more)
+	return err
+}
+
+func (c *Conn) read(dst []byte, more int) (int, error) {
+	n, ahead := 0, min(c.cfg.ReadAhead, len(c.buf))
+	if more > 0 {
+		ahead = 0 // it has a place of its own
+	}
 	for {
 		k := copy(dst[n:], c.buf[c.begin:c.end])
 		c.consume(k)
@@ -85,7 +97,7 @@ func (c *Conn) Read(dst []byte) (int, error) {
 				err = nil // as in Next: it comes again
 			}
 		} else {
-			k, err = c.readSome(len(rest), rest, c.buf[:min(c.cfg.ReadAhead, len(c.buf))])
+			k, err = c.readSome(len(rest)+more, rest, c.buf[:ahead])
 			c.end = max(k-len(rest), 0)
 			n += min(k, len(rest))
 		}

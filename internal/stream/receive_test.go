@@ -4,6 +4,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -50,6 +51,37 @@ func TestReadAcrossBuffer(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A reader that begins while what it needs is coming, piece by piece, gets all of it: the kernel
+// wakes nobody for a rest that is smaller than what the reader was going to wait for.
+func TestReadWhileItComes(t *testing.T) {
+	for _, network := range networks {
+		t.Run(network, func(t *testing.T) {
+			leakless(t)
+			a, z := streamPair(t, network, stream.Config{})
+			const size, part, rounds = 100_000, 5000, 500
+			begin := make(chan time.Duration)
+			go func() {
+				p := make([]byte, size)
+				for wait := range begin {
+					for t := time.Now(); time.Since(t) < wait; { // about as long as the reader takes to look
+					}
+					_ = a.Send(p[:part]) // the reader fails too
+					time.Sleep(50 * time.Microsecond)
+					_ = a.Send(p[part:])
+				}
+			}()
+			within(t, "all rounds", func() {
+				defer close(begin)
+				p := make([]byte, size)
+				for i := range rounds {
+					begin <- time.Duration(i%50) * 500 * time.Nanosecond
+					require.NoError(t, z.ReadFull(p))
+				}
+			})
+		})
 	}
 }
 

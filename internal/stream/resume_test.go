@@ -40,7 +40,7 @@ func sendNow(t *testing.T, c *stream.Conn, p []byte) {
 // A reader that its deadline interrupts loses nothing: Next begins where it was, Read
 // says how much it has, wherever within a frame it happened.
 func TestReadGoesOnAfterDeadline(t *testing.T) {
-	for _, network := range networks {
+	for _, network := range interruptible {
 		t.Run(network, func(t *testing.T) {
 			for _, size := range []int{10, 5000, 100_000, 300_000} {
 				leakless(t)
@@ -102,7 +102,7 @@ func readInPieces(t *testing.T, a, z *stream.Conn, want []byte) {
 
 // What is buffered can be read although the deadline has passed, and counts.
 func TestBuffered(t *testing.T) {
-	for _, network := range networks {
+	for _, network := range interruptible {
 		t.Run(network, func(t *testing.T) {
 			leakless(t)
 			a, z := streamPair(t, network, stream.Config{})

@@ -107,6 +107,30 @@ func (c *Conn) Gather(bufs ...[]byte) error {
 	return c.writePending(now)
 }
 
+// SendNow writes head and then body, or as much of both as the kernel has room for, and
+// reports how much that was: nothing where other sends are under way. The caller sends the
+// rest before anybody sends anything else. It reports false where the connection has no such
+// call.
+func (c *Conn) SendNow(head, body []byte) (int, bool) {
+	if c.socket == nil {
+		return 0, false
+	}
+	if !c.write.TryLock() {
+		return 0, true
+	}
+	c.mu.Lock()
+	if c.err != nil || c.leading || len(c.big) > 0 || len(c.pending) > 0 {
+		defer c.mu.Unlock()
+		c.write.Unlock()
+		return 0, true
+	}
+	batch := c.take() // empty
+	c.mu.Unlock()
+	n := c.socket.write(head, body)
+	c.release(batch)
+	return n, true
+}
+
 // enqueue copies bufs behind what is pending and reports whether no write is on its way
 // that would take them along. The caller holds mu.
 func (c *Conn) enqueue(bufs [][]byte, size int) (alone bool, err error) {

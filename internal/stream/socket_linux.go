@@ -6,21 +6,29 @@ import (
 	"os"
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // socket reads from a kernel socket in ways that net.Conn has no call for: into two
 // slices at once, and woken only when as much is there as the reader needs. A wake costs
-// as much as tens of kilobytes.
+// as much as tens of kilobytes. And it writes without waiting.
 type socket struct {
 	raw     syscall.RawConn
-	patient bool // the kernel knows SO_RCVLOWAT for it
+	held    *detached // nil while the poller has it
+	patient bool      // the kernel knows SO_RCVLOWAT for it
 
 	// of the read under way
 	try  func(fd uintptr) bool
-	vec  [2]syscall.Iovec
+	vec  [2]unix.Iovec
 	need int
 	n    int
 	err  error
+
+	// of the write under way
+	put   func(fd uintptr) bool
+	out   [2]unix.Iovec
+	wrote int
 
 	wake int // bytes that wake the reader
 }
@@ -47,7 +55,7 @@ func newSocket(nc net.Conn) *socket {
 	if err != nil {
 		return nil
 	}
-	s.try = s.readOnce
+	s.try, s.put = s.readOnce, s.writeOnce
 	return s
 }
 
@@ -55,16 +63,25 @@ func newSocket(nc net.Conn) *socket {
 // says how much the caller is waiting for.
 func (s *socket) read(need int, a, b []byte) (int, error) {
 	s.need, s.n, s.err = need, 0, nil
-	s.vec[0] = syscall.Iovec{Base: unsafe.SliceData(a)}
-	s.vec[0].SetLen(len(a))
-	s.vec[1] = syscall.Iovec{Base: unsafe.SliceData(b)}
-	s.vec[1].SetLen(len(b))
-	err := s.raw.Read(s.try)
-	s.vec = [2]syscall.Iovec{} // the slices are the caller's again
+	s.vec = vector(a, b)
+	var err error
+	if s.held != nil {
+		s.n, err = s.held.read(s)
+	} else {
+		err = s.raw.Read(s.try)
+	}
+	s.vec = [2]unix.Iovec{} // the slices are the caller's again
 	if err == nil {
 		err = s.err
 	}
 	return s.n, err
+}
+
+func vector(a, b []byte) (v [2]unix.Iovec) {
+	v[0].Base, v[1].Base = unsafe.SliceData(a), unsafe.SliceData(b)
+	v[0].SetLen(len(a))
+	v[1].SetLen(len(b))
+	return v
 }
 
 // readOnce reads without blocking. It reports false when there is nothing.
@@ -98,5 +115,30 @@ func (s *socket) await(fd int) {
 	}
 	if s.patient && wake != s.wake && syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_RCVLOWAT, wake) == nil {
 		s.wake = wake
+	}
+}
+
+// write writes a and b, or what there is room for, and reports how much.
+func (s *socket) write(a, b []byte) int {
+	s.out, s.wrote = vector(a, b), 0
+	if s.held != nil {
+		s.wrote = s.held.write(&s.out)
+	} else {
+		_ = s.raw.Write(s.put) // an error comes again with the rest
+	}
+	s.out = [2]unix.Iovec{}
+	return s.wrote
+}
+
+func (s *socket) writeOnce(fd uintptr) bool {
+	for {
+		n, _, errno := syscall.Syscall(syscall.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&s.out)), uintptr(len(s.out)))
+		if errno == syscall.EINTR {
+			continue
+		}
+		if errno == 0 {
+			s.wrote = int(n)
+		}
+		return true
 	}
 }
