@@ -43,6 +43,9 @@ func (b *bench) measureReduce(ctx context.Context, transport, name string) error
 	}
 	defer c.close(ctx)
 	for _, size := range reduceSizes() {
+		if err := c.tune(ctx, size); err != nil {
+			return err
+		}
 		p, err := b.alternate(ctx, c.bound(transport, size), c.bandwidth(size))
 		if err != nil {
 			return err
@@ -56,6 +59,9 @@ func (b *bench) measureReduce(ctx context.Context, transport, name string) error
 		if err := b.out.add(bus); err != nil {
 			return err
 		}
+	}
+	if err := c.tune(ctx, smallReduce); err != nil {
+		return err
 	}
 	p, err := b.alternate(ctx, nil, c.latency)
 	if err != nil {
@@ -109,10 +115,7 @@ func (c *crewOfRanks) bandwidth(size int64) probe {
 		done, begin := int64(0), time.Now()
 		for time.Since(begin) < d {
 			times := max(1, 2*mib/size)
-			if err := c.tell(ctx, orderReduce, size, times); err != nil {
-				return nil, err
-			}
-			if err := c.reduce(ctx, size, times); err != nil {
+			if err := c.order(ctx, size, times); err != nil {
 				return nil, err
 			}
 			done += times

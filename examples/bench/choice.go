@@ -27,6 +27,15 @@ func fixed(transport string, size int64) []schedule.Algorithm {
 	return list
 }
 
+// tune makes as many calls of a size as a group may need to find its algorithm by them. Where
+// it shares memory there is nothing to find.
+func (c *crewOfRanks) tune(ctx context.Context, size int64) error {
+	if c.transport == transportShared || c.transport == transportAlloc {
+		return nil
+	}
+	return c.order(ctx, size, min(max(64*mib/size, 100), 1000))
+}
+
 func choiceFamily(transport string) family {
 	name := "allreduce.choice." + transport
 	return family{
@@ -59,6 +68,9 @@ func (b *bench) measureChoice(ctx context.Context, transport, name string) error
 func (b *bench) compareChoice(ctx context.Context, crews map[schedule.Algorithm]*crewOfRanks, transport, name string, size int64) error {
 	algorithms := append(fixed(transport, size), 0)
 	series := make([][][]float64, len(algorithms))
+	if err := crews[0].tune(ctx, size); err != nil {
+		return err
+	}
 	for range b.repeats() {
 		for i, a := range algorithms {
 			t := turn{crews[a].bandwidth(size), &series[i]}

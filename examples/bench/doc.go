@@ -39,7 +39,8 @@
 //	                     inproc against those of one to all others
 //	allreduce.T.busbw    the same times 2(n-1)/n
 //	allreduce.T.latency  one of 1 KiB, p50 and p99
-//	allreduce.choice.T   the algorithm that a group chooses against the best one of all
+//	allreduce.choice.T   the algorithm that a group chooses against the best one of all, after
+//	                     as many calls as it may need to find that out
 //	migrate              goodput of moving a shard while four workers push to it and to
 //	                     others, with a millisecond of thought between two pushes
 //	migrate.freeze       how long the shard acknowledged nothing, as the product reports

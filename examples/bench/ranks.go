@@ -21,6 +21,9 @@ const roleRank = "rank"
 // numRanks is the size of the groups that are measured.
 const numRanks = 4
 
+// idleTimeout bounds the wait for an order.
+const idleTimeout = 10 * time.Minute
+
 // What the first rank asks of the others, in a broadcast of two numbers.
 const (
 	orderEnd    int64 = iota
@@ -152,7 +155,7 @@ func runRank(ctx context.Context, args []string) error {
 	}
 	for {
 		order := make([]int64, 3)
-		if err := c.groups[0].Broadcast(ctx, collective.Of(order), collective.Of(order), 0); err != nil {
+		if err := c.listen(ctx, order); err != nil {
 			return err
 		}
 		switch order[0] {
@@ -172,6 +175,13 @@ func runRank(ctx context.Context, args []string) error {
 			return nil
 		}
 	}
+}
+
+// listen takes the next order. It may be long in coming, while other groups are measured.
+func (c *crewOfRanks) listen(ctx context.Context, order []int64) error {
+	ctx, cancel := context.WithTimeout(ctx, idleTimeout)
+	defer cancel()
+	return c.groups[0].Broadcast(ctx, collective.Of(order), collective.Of(order), 0)
 }
 
 // tell gives the other processes an order.
@@ -225,6 +235,14 @@ func (c *crewOfRanks) reduce(ctx context.Context, size, times int64) error {
 		}
 		return nil
 	}, len(c.groups))
+}
+
+// order makes all-reduces on all ranks, those of other processes too.
+func (c *crewOfRanks) order(ctx context.Context, size, times int64) error {
+	if err := c.tell(ctx, orderReduce, size, times); err != nil {
+		return err
+	}
+	return c.reduce(ctx, size, times)
 }
 
 // copies measures plain copies of memory, in all ranks at the same time, in bytes per second
