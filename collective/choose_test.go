@@ -16,6 +16,8 @@ func sockets(ranks int) *model {
 func TestChoice(t *testing.T) {
 	far := sockets(16)
 	far.Nodes, far.Local, far.Far = 4, 4, 4
+	crowded := sockets(4)
+	crowded.Crowd = 2
 	for name, c := range map[string]struct {
 		m     *model
 		call  Collective
@@ -31,6 +33,8 @@ func TestChoice(t *testing.T) {
 		"middle":             {sockets(16), AllReduce, Float32, Sum, 64 << 10, false, []schedule.Algorithm{schedule.HalvingDoubling, schedule.Direct}},
 		"large":              {sockets(8), AllReduce, Float32, Sum, 64 << 20, false, []schedule.Algorithm{schedule.Ring, schedule.HalvingDoubling}},
 		"no power of two":    {sockets(7), AllReduce, Float32, Sum, 64 << 20, false, []schedule.Algorithm{schedule.Ring}},
+		"own processors":     {sockets(4), AllReduce, Float32, Sum, 16 << 10, false, []schedule.Algorithm{schedule.RecursiveDoubling}},
+		"shared processors":  {crowded, AllReduce, Float32, Sum, 16 << 10, false, []schedule.Algorithm{schedule.Tree}},
 		"nodes":              {far, AllReduce, Float32, Sum, 16 << 20, false, []schedule.Algorithm{schedule.Hierarchical}},
 		"deterministic":      {sockets(8), AllReduce, Float32, Sum, 64 << 20, true, []schedule.Algorithm{schedule.Direct}},
 		"deterministic, one": {sockets(8), Reduce, Float32, Sum, 64 << 20, true, []schedule.Algorithm{schedule.Direct}},
