@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"maps"
+	"runtime"
 	"time"
 
 	"github.com/elasticps/elasticps/collective/schedule"
@@ -41,6 +42,7 @@ func (g *Group) settle(ctx context.Context) error {
 	g.model.Shared = all[0]
 	if err == nil && g.Size() > 1 && all[1] {
 		err = g.calibrate(ctx)
+		g.contests = map[kind]*contest{}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,53 +93,29 @@ func (g *Group) calibrate(ctx context.Context) error {
 	combine(Float32, Sum, all[:calibrationBytes], part)
 	latency, handover, perByte := line(ring, float64(n-1), float64(n-1))
 	once, handovers, spread := line(burst, 1, float64(n-1))
-	mine := []float64{latency, handover, perByte, once, handovers, spread, time.Since(begin).Seconds() / calibrationBytes}
+	mine := []float64{latency, handover, perByte, once, handovers, spread, time.Since(begin).Seconds() / calibrationBytes, g.crowd()}
 	mean, err := g.mean(ctx, mine)
 	if err != nil {
 		return err
 	}
 	m := &g.model
-	m.Latency, m.Handover, m.Byte, m.Handovers, m.Spread, m.Combine = mean[0], mean[1], mean[2], mean[4], mean[5], mean[6]
+	m.Latency, m.Handover, m.Byte, m.Handovers, m.Spread, m.Combine, m.Crowd = mean[0], mean[1], mean[2], mean[4], mean[5], mean[6], mean[7]
 	m.Gap = 0
 	if n > 2 {
 		m.Gap = max(mean[3]-mean[0], 0) / float64(n-2)
 	}
-	if m.Shared { // there is nothing to choose
-		return nil
-	}
-	return g.try(ctx)
+	return nil
 }
 
-// try times all-reduces of a few sizes. All ranks try the same, for they have the same
-// model, and end with the same trials.
-func (g *Group) try(ctx context.Context) error {
-	m := &g.model
-	var tried []trial
-	for _, bytes := range trialBytes {
-		s := float64(bytes)
-		some := m.worthTrying(s, g.cfg.Deterministic)
-		mine := make([]float64, len(some))
-		x := Of(make([]float32, bytes/4))
-		for i, a := range some {
-			g.cfg.Algorithms = map[Collective]schedule.Algorithm{AllReduce: a}
-			repeats := int(min(max(trialTime/m.estimate(AllReduce, a, s), 2), maxTrials))
-			var err error
-			if mine[i], err = fastest(trialRounds, repeats, func() error { return g.AllReduce(ctx, x, x, Sum) }); err != nil {
-				return err
-			}
+// crowd is how many ranks share a processor of this host.
+func (g *Group) crowd() float64 {
+	ranks := 0
+	for _, m := range g.roster.Members {
+		if m.Host == g.origin.self.Host {
+			ranks++
 		}
-		took, err := g.mean(ctx, mine)
-		if err != nil {
-			return err
-		}
-		t := trial{Bytes: s, Excess: map[schedule.Algorithm]float64{}}
-		for i, a := range some {
-			t.Excess[a] = took[i] / m.estimate(AllReduce, a, s)
-		}
-		tried = append(tried, t)
 	}
-	m.Trials = tried
-	return nil
+	return float64(ranks) / float64(runtime.GOMAXPROCS(0))
 }
 
 // mean is the mean of each figure over the ranks, the same on all.
@@ -152,17 +130,6 @@ func (g *Group) mean(ctx context.Context, mine []float64) ([]float64, error) {
 	}
 	return mean, nil
 }
-
-// trialBytes are the sizes of the all-reduces that are timed.
-var trialBytes = []int{1 << 10, 32 << 10, 256 << 10, 2 << 20}
-
-// A trial takes about so long, in seconds, and at most so many calls in a row: the first and
-// the last of a row are not like those between.
-const (
-	trialTime   = 1e-3
-	maxTrials   = 20
-	trialRounds = 3
-)
 
 // fastest is the time of a call in the fastest of so many rounds of so many calls.
 func fastest(rounds, repeats int, call func() error) (float64, error) {

@@ -63,14 +63,15 @@ func (h *Handle) Wait(ctx context.Context) error {
 	case <-h.o.done:
 		return h.o.err
 	case <-ctx.Done():
-		return fmt.Errorf("collective: waiting for %v: %w", h.o.call, context.Cause(ctx))
+		return fmt.Errorf("collective: waiting for %v: %w", h.o.asked, context.Cause(ctx))
 	}
 }
 
 // operation is a call under way.
 type operation struct {
 	ctx       context.Context
-	call      Fingerprint
+	call      Fingerprint // its algorithm is known when its turn comes, if not before
+	asked     Fingerprint // the call as it was entered
 	dst, src  Buffer
 	packing   Compression
 	seq       uint64
@@ -141,7 +142,7 @@ func (g *Group) enter(ctx context.Context, c Call) (*operation, error) {
 
 // line puts an operation in its place in the order.
 func (g *Group) line(o *operation) error {
-	o.done = make(chan struct{})
+	o.asked, o.done = o.call, make(chan struct{})
 	o.waiting.Store(-1)
 	g.mu.Lock()
 	err, call := g.err, o.call
@@ -271,7 +272,7 @@ func (g *Group) judge(e *laneError) {
 // judgement is how long a failed connection waits for an explanation.
 const judgement = 500 * time.Millisecond
 
-// perform moves the data of a call.
+// perform chooses how a call is carried out, unless it was chosen before, and does that.
 func (g *Group) perform(o *operation) error {
 	switch {
 	case o.call.Collective == allocate:
@@ -284,10 +285,25 @@ func (g *Group) perform(o *operation) error {
 	if o.call.Codec != 0 {
 		return g.performPacked(o)
 	}
+	tried, err := g.choose(o)
+	if err != nil {
+		return err
+	}
 	plan, err := g.plan(&o.call)
 	if err != nil {
 		return err
 	}
+	if tried == nil {
+		return g.move(o, plan)
+	}
+	began := time.Now()
+	err = g.move(o, plan)
+	tried.note(time.Since(began).Seconds() * g.scale(tried, &o.call))
+	return err
+}
+
+// move carries out the plan of a call.
+func (g *Group) move(o *operation, plan schedule.Plan) error {
 	r, dst, src, size := &g.runner, o.dst.bytes, o.src.bytes, o.call.Type.Bytes()
 	own := g.rank * o.call.Count
 	switch o.call.Collective {

@@ -101,11 +101,15 @@ func (g *Group) checkMemory(c *Call, f *Fingerprint) error {
 	return nil
 }
 
-// algorithm is that of a call, the same on all ranks.
+// algorithm is that of a call, the same on all ranks; none where the ranks find out by such
+// calls themselves, which is known when it is the call's turn.
 func (g *Group) algorithm(f *Fingerprint) schedule.Algorithm {
 	forced := g.cfg.Algorithms[f.Collective]
 	if forced != 0 && (forced != schedule.Shared || g.Size() > 1) { // a rank alone has nobody to share with
 		return forced
+	}
+	if g.tunes(f) {
+		return 0
 	}
 	return g.model.choose(f, g.cfg.Deterministic)
 }

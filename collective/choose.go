@@ -1,8 +1,9 @@
 package collective
 
 import (
-	"math"
+	"cmp"
 	"math/bits"
+	"slices"
 
 	"github.com/elasticps/elasticps/collective/schedule"
 )
@@ -24,60 +25,51 @@ type model struct {
 	Combine             float64 // of a byte that is combined
 	Shared              bool    // all ranks share memory
 	Far                 float64 // how many times as fast as that a byte within a node is; 1 at least
-	// Trials are all-reduces that were timed, of growing size. What a model leaves out, such as
-	// ranks that share processors, is in them.
-	Trials []trial
-}
-
-// trial is how long an all-reduce of so many bytes took, by algorithm, as a multiple of the
-// estimate. What was not tried is not in it.
-type trial struct {
-	Bytes  float64
-	Excess map[schedule.Algorithm]float64
+	Crowd               float64 // how many ranks share a processor; 1 at least
 }
 
 // choose returns the algorithm with the least estimated time among those that may be
-// chosen: those that fold, where the order of a sum must not depend on its size, or where
-// sums need more bits than elements have.
+// chosen.
 func (m *model) choose(f *Fingerprint, deterministic bool) schedule.Algorithm {
-	candidates := folders()
-	foldOnly := deterministic || f.Type.half() && f.Op != Min && f.Op != Max
-	switch f.Collective {
-	case AllToAll:
-		return schedule.Direct
-	case Broadcast:
-		candidates = []schedule.Algorithm{schedule.Tree, schedule.Chain}
-	case AllGather:
-		candidates = []schedule.Algorithm{schedule.Direct, schedule.Ring}
-	case ReduceScatter:
-		candidates = []schedule.Algorithm{schedule.Direct}
-		if !foldOnly {
-			candidates = append(candidates, schedule.Ring)
-		}
-	case Reduce:
-		if !foldOnly {
-			candidates = append(candidates, schedule.Tree, schedule.Chain)
-		}
-	case AllReduce, Barrier:
-		if m.Shared { // it copies least and waits least at any size: nothing to estimate
-			return schedule.Shared
-		}
-		if !foldOnly {
-			candidates = m.reducers()
-		}
-	}
-	best, least := candidates[0], 0.0
-	for i, a := range candidates {
-		s := float64(f.Count * f.Type.Bytes())
-		t := m.estimate(f.Collective, a, s)
-		if f.Collective == AllReduce || f.Collective == Barrier {
-			t *= m.excess(a, s)
-		}
-		if i == 0 || t < least {
+	all := m.candidates(f, deterministic)
+	best, least := all[0], m.timeOf(f, all[0])
+	for _, a := range all[1:] {
+		if t := m.timeOf(f, a); t < least {
 			best, least = a, t
 		}
 	}
 	return best
+}
+
+// timeOf is the estimated time of a call by an algorithm.
+func (m *model) timeOf(f *Fingerprint, a schedule.Algorithm) float64 {
+	return m.estimate(f.Collective, a, float64(f.bytes()))
+}
+
+// candidates are the algorithms that may be chosen: those that fold, where the order of a sum
+// must not depend on its size, or where sums need more bits than elements have.
+func (m *model) candidates(f *Fingerprint, deterministic bool) []schedule.Algorithm {
+	fold, reduces := f.foldOnly(deterministic), f.Collective == AllReduce || f.Collective == Barrier
+	switch c := f.Collective; {
+	case c == AllToAll, c == ReduceScatter && fold:
+		return []schedule.Algorithm{schedule.Direct}
+	case c == AllGather, c == ReduceScatter:
+		return []schedule.Algorithm{schedule.Direct, schedule.Ring}
+	case c == Broadcast:
+		return []schedule.Algorithm{schedule.Tree, schedule.Chain}
+	case c == Reduce && !fold:
+		return append(folders(), schedule.Tree, schedule.Chain)
+	case reduces && m.Shared: // it copies least and waits least at any size: nothing to estimate
+		return []schedule.Algorithm{schedule.Shared}
+	case reduces && !fold:
+		return m.reducers()
+	}
+	return folders()
+}
+
+// foldOnly reports whether only algorithms that fold may carry out a call.
+func (f *Fingerprint) foldOnly(deterministic bool) bool {
+	return deterministic || f.Type.half() && f.Op != Min && f.Op != Max
 }
 
 // folders are the algorithms that combine in the order of the ranks.
@@ -85,60 +77,24 @@ func folders() []schedule.Algorithm { return []schedule.Algorithm{schedule.Flat,
 
 // reducers are the algorithms of an all-reduce.
 func (m *model) reducers() []schedule.Algorithm {
-	all := append(folders(), schedule.RecursiveDoubling, schedule.HalvingDoubling, schedule.Ring, schedule.Tree)
+	all := []schedule.Algorithm{
+		schedule.Flat, schedule.Direct, schedule.RecursiveDoubling, schedule.HalvingDoubling, schedule.Ring, schedule.Tree,
+	}
 	if m.Nodes > 1 && m.Local > 1 {
 		all = append(all, schedule.Hierarchical)
 	}
 	return all
 }
 
-// excess is what an estimate of an all-reduce is to be multiplied with, by the trials of the
-// next smaller and the next larger size, in logarithms; beyond them by the last one.
-func (m *model) excess(a schedule.Algorithm, s float64) float64 {
-	var below, above *trial
-	for i := range m.Trials {
-		t := &m.Trials[i]
-		if _, ok := t.Excess[a]; !ok {
-			continue
-		}
-		if t.Bytes <= s {
-			below = t
-		} else if above == nil {
-			above = t
-		}
+// worthTrying are the candidates whose estimate is not far behind the least, the best first.
+func (m *model) worthTrying(f *Fingerprint, deterministic bool) []schedule.Algorithm {
+	all := m.candidates(f, deterministic)
+	slices.SortStableFunc(all, func(a, b schedule.Algorithm) int { return cmp.Compare(m.timeOf(f, a), m.timeOf(f, b)) })
+	bound := maxBehind * m.timeOf(f, all[0])
+	if f.bytes() > minSegment {
+		bound = maxBehindLarge * m.timeOf(f, all[0])
 	}
-	switch {
-	case below == nil && above == nil:
-		return 1
-	case below == nil:
-		return above.Excess[a]
-	case above == nil:
-		return below.Excess[a]
-	}
-	x := math.Log(s/below.Bytes) / math.Log(above.Bytes/below.Bytes)
-	return math.Pow(below.Excess[a], 1-x) * math.Pow(above.Excess[a], x)
-}
-
-// worthTrying are the algorithms whose estimate for s bytes is not far behind the least.
-func (m *model) worthTrying(s float64, deterministic bool) (some []schedule.Algorithm) {
-	candidates := m.reducers()
-	if deterministic {
-		candidates = folders()
-	}
-	least := math.Inf(1)
-	for _, a := range candidates {
-		least = min(least, m.estimate(AllReduce, a, s))
-	}
-	behind := maxBehind
-	if s > minSegment {
-		behind = maxBehindLarge
-	}
-	for _, a := range candidates {
-		if m.estimate(AllReduce, a, s) <= behind*least {
-			some = append(some, a)
-		}
-	}
-	return some
+	return slices.DeleteFunc(all, func(a schedule.Algorithm) bool { return m.timeOf(f, a) > bound })
 }
 
 // How many times the least estimate another may be for its algorithm to be tried. Large
@@ -190,8 +146,11 @@ func (m *model) estimate(c Collective, a schedule.Algorithm, s float64) float64 
 	case schedule.Ring:
 		return once*(n-1)*(m.latency(part)+part*wire) + (n-1)*part*m.Combine
 	case schedule.Tree:
-		deep := float64(bits.Len(uint(m.Ranks - 1)))
-		return once * deep * (m.latency(s) + s*wire)
+		t := 0.0
+		for level := range bits.Len(uint(m.Ranks - 1)) { // half of the ranks send, then a quarter, ...
+			t += once * m.alone(1/float64(int(2)<<level)) * (m.latency(s) + s*wire)
+		}
+		return t
 	case schedule.Chain:
 		segments := max(1, s/float64(chainSegment(int(s), m.Ranks)))
 		return once * ((n-2+segments)*m.latency(s/segments) + s*wire*(1+(n-2)/segments))
@@ -219,6 +178,10 @@ func (m *model) burst(s float64) float64 {
 	}
 	return t
 }
+
+// alone is what the time of a message is multiplied with when only this share of the ranks
+// sends: all were sending when it was measured, those that share processors in turns.
+func (m *model) alone(share float64) float64 { return max(share, 1/max(m.Crowd, 1)) }
 
 func (m *model) far() float64 { return max(m.Far, 1) }
 

@@ -1,7 +1,6 @@
 package collective
 
 import (
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +16,8 @@ func sockets(ranks int) *model {
 func TestChoice(t *testing.T) {
 	far := sockets(16)
 	far.Nodes, far.Local, far.Far = 4, 4, 4
+	crowded := sockets(4)
+	crowded.Crowd = 2
 	for name, c := range map[string]struct {
 		m     *model
 		call  Collective
@@ -32,6 +33,8 @@ func TestChoice(t *testing.T) {
 		"middle":             {sockets(16), AllReduce, Float32, Sum, 64 << 10, false, []schedule.Algorithm{schedule.HalvingDoubling, schedule.Direct}},
 		"large":              {sockets(8), AllReduce, Float32, Sum, 64 << 20, false, []schedule.Algorithm{schedule.Ring, schedule.HalvingDoubling}},
 		"no power of two":    {sockets(7), AllReduce, Float32, Sum, 64 << 20, false, []schedule.Algorithm{schedule.Ring}},
+		"own processors":     {sockets(4), AllReduce, Float32, Sum, 16 << 10, false, []schedule.Algorithm{schedule.RecursiveDoubling}},
+		"shared processors":  {crowded, AllReduce, Float32, Sum, 16 << 10, false, []schedule.Algorithm{schedule.Tree}},
 		"nodes":              {far, AllReduce, Float32, Sum, 16 << 20, false, []schedule.Algorithm{schedule.Hierarchical}},
 		"deterministic":      {sockets(8), AllReduce, Float32, Sum, 64 << 20, true, []schedule.Algorithm{schedule.Direct}},
 		"deterministic, one": {sockets(8), Reduce, Float32, Sum, 64 << 20, true, []schedule.Algorithm{schedule.Direct}},
@@ -47,44 +50,19 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// What was timed counts, whatever the estimates are, and fades into the next size.
-func TestChoiceByTrials(t *testing.T) {
-	m := sockets(4)
-	pick := func(bytes int) schedule.Algorithm {
-		return m.choose(&Fingerprint{Collective: AllReduce, Type: Float32, Op: Sum, Count: bytes / 4}, false)
-	}
-	require.NotEqual(t, schedule.Tree, pick(64<<10))
-	excess := func(tree float64) map[schedule.Algorithm]float64 {
-		all := map[schedule.Algorithm]float64{schedule.Tree: tree}
-		for _, a := range m.reducers() {
-			if a != schedule.Tree {
-				all[a] = 1
-			}
-		}
-		return all
-	}
-	m.Trials = []trial{{1 << 10, excess(1)}, {32 << 10, excess(0.01)}, {256 << 10, excess(1)}}
-	require.Equal(t, schedule.Tree, pick(32<<10))
-	require.Equal(t, schedule.Tree, pick(33<<10))
-	require.NotEqual(t, schedule.Tree, pick(1<<10))
-	require.NotEqual(t, schedule.Tree, pick(256<<10))
-	require.NotEqual(t, schedule.Tree, pick(64<<20), "the last trial counts beyond")
-	require.InEpsilon(t, 0.1, m.excess(schedule.Tree, math.Sqrt(1<<10*32<<10)), 1e-9, "half way in logarithms")
-
-	m.Trials = []trial{{1 << 10, map[schedule.Algorithm]float64{schedule.Ring: 0.01}}}
-	require.Equal(t, schedule.Ring, pick(1<<10))
-	require.Equal(t, schedule.Ring, pick(1<<20))
-	require.InDelta(t, 1, m.excess(schedule.Tree, 1<<10), 0, "what was not tried is as estimated")
-	require.Equal(t, schedule.Direct, m.choose(&Fingerprint{Collective: AllReduce, Type: Float32, Op: Sum, Count: 1 << 20}, true), "deterministic")
-}
-
 // What cannot be the best is not tried: it would take long where there are many ranks.
-func TestTrialsAreFew(t *testing.T) {
-	require.ElementsMatch(t, sockets(4).reducers(), sockets(4).worthTrying(1<<10, false))
-	require.NotContains(t, sockets(256).worthTrying(256<<10, false), schedule.Flat)
-	require.NotContains(t, sockets(256).worthTrying(1<<10, false), schedule.Ring)
-	require.NotEmpty(t, sockets(2).worthTrying(0, false))
-	require.Equal(t, folders(), sockets(4).worthTrying(1<<10, true))
+func TestWorthTrying(t *testing.T) {
+	try := func(ranks, bytes int, deterministic bool) []schedule.Algorithm {
+		f := &Fingerprint{Collective: AllReduce, Type: Float32, Op: Sum, Count: bytes / 4}
+		some := sockets(ranks).worthTrying(f, deterministic)
+		require.Equal(t, sockets(ranks).choose(f, deterministic), some[0], "the best first")
+		return some
+	}
+	require.ElementsMatch(t, sockets(4).reducers(), try(4, 1<<10, false))
+	require.NotContains(t, try(256, 256<<10, false), schedule.Flat)
+	require.NotContains(t, try(256, 1<<10, false), schedule.Ring)
+	require.NotEmpty(t, try(2, 0, false))
+	require.ElementsMatch(t, folders(), try(4, 1<<10, true))
 }
 
 func TestSegments(t *testing.T) {

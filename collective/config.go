@@ -90,8 +90,8 @@ type Config struct {
 	Algorithms map[Collective]schedule.Algorithm
 	// SegmentBytes forces the size of segments, up to 1 MiB. All ranks need the same.
 	SegmentBytes int
-	// NoCalibration leaves out the measurements at the beginning, about a tenth of a second on
-	// one host, and chooses algorithms by typical numbers. They are left out if one rank says so.
+	// NoCalibration leaves out the measurements at the beginning, and chooses algorithms by
+	// typical numbers, not by how long calls take. They are left out if one rank says so.
 	NoCalibration bool
 
 	// Offer is what this rank brings to the choice of backends; see Group.Select.

@@ -44,9 +44,10 @@
 // # Results
 //
 // The result of an all-reduce has the same bits on all ranks. Which order elements are
-// combined in depends on the algorithm, which is chosen by size, so that the last bits of
-// a float sum may change when tensors are fused or split; Config.Deterministic fixes the
-// order to that of the ranks. Sums of float16 and bfloat16 are made in float32 in any
+// combined in depends on the algorithm, which is chosen by size and by what was fastest among
+// the first calls of a size, so that the last bits of a float sum may change when tensors are
+// fused or split, among those first calls, and from one run to the next; Config.Deterministic
+// fixes the order to that of the ranks. Sums of float16 and bfloat16 are made in float32 in any
 // case.
 //
 // # Compression
@@ -61,9 +62,13 @@
 // # Algorithms
 //
 // Package collective/schedule has them. A group measures latency and bandwidth when it
-// begins, and times all-reduces of four sizes; its ranks agree on the numbers, and each
-// call takes the one with the least estimated time. Config.Algorithms overrides that. Compressed
-// calls are Hierarchical where there are several nodes, all of several ranks, else Direct.
+// begins, and its ranks agree on the numbers. All-reduces, reduce-scatters, all-gathers and
+// barriers then try what may be the fastest by these: the first calls of each size (power of two
+// of the bytes) take turns, the ranks compare how long they took, and stay with one. Who
+// measures a group makes some hundred calls of a size first; the other operations take the
+// least estimated time. Config.Algorithms overrides that, Config.NoCalibration leaves the
+// measurements and the turns out. Compressed calls are Hierarchical where there are several
+// nodes, all of several ranks, else Direct.
 //
 // # Vendors' libraries
 //

@@ -13,6 +13,9 @@ import (
 // RaceEnabled tells tests that everything takes ten times as long.
 const RaceEnabled = raceEnabled
 
+// AnnounceAfter is how long a call waits before a rank tells the others what it is.
+const AnnounceAfter = announceAfter
+
 // Kill ends a rank as the death of its process would: no word to anybody.
 func (g *Group) Kill() {
 	g.mu.Lock()
@@ -195,4 +198,19 @@ func HandOver(ctx context.Context, socket *net.UnixConn, hand func(fd int) error
 	m, err := p.share(ctx, link{conn: conn}, fds[0], 1, 1, 1, false)
 	_ = conn.Close() // what was written is read all the same
 	return m != nil, errors.Join(err, <-other)
+}
+
+// Contests are how many contests of algorithms this rank has begun, how many of them are
+// decided, and how many are at the end of a round. No call may be under way.
+func (g *Group) Contests() (all, decided, due int) {
+	for _, c := range g.contests {
+		all++
+		if c.decided() {
+			decided++
+		}
+		if c.due() {
+			due++
+		}
+	}
+	return all, decided, due
 }

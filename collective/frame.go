@@ -69,6 +69,9 @@ func (f Fingerprint) String() string {
 	return s
 }
 
+// bytes is the size of what is combined or moved, of one part where ranks have parts.
+func (f *Fingerprint) bytes() int { return f.Count * f.Type.Bytes() }
+
 // units are what a plan divides: elements or, where they are packed, blocks of them.
 func (f *Fingerprint) units() int {
 	if f.Codec == 0 {

@@ -64,6 +64,7 @@ type Group struct {
 
 	runner   runner // of the call that is being carried out
 	together together
+	contests map[kind]*contest // of the calls so far; nil: algorithms are chosen by estimate
 
 	allocations uint32 // made so far, by calls
 }
@@ -146,8 +147,8 @@ func (g *Group) Done() <-chan struct{} { return g.whole }
 // share (schedule.Shared) does not travel.
 type Traffic struct{ Sent, Received int64 }
 
-// Traffic is that of all calls and messages so far, of those under way too, and of the
-// calls that the group has made for itself when it began.
+// Traffic is that of all calls and messages so far, of those under way too, and of what the
+// group has sent for itself: calls when it began, and what ranks compare of their times.
 func (g *Group) Traffic() Traffic { return Traffic{g.sent.Load(), g.received.Load()} }
 
 // Err is why the group cannot be used any more, nil while it can.
@@ -455,7 +456,7 @@ func (g *Group) checkCalls(now time.Time) {
 	if waiting != nil {
 		for _, p := range g.peers {
 			if p != nil {
-				g.noteHeader(p, header{kind: frameAnnounce, epoch: g.roster.Epoch, seq: waiting.seq, call: waiting.call}, nil)
+				g.noteHeader(p, header{kind: frameAnnounce, epoch: g.roster.Epoch, seq: waiting.seq, call: waiting.asked}, nil)
 			}
 		}
 	}

@@ -93,6 +93,9 @@ func (b *bench) measureReduce(ctx context.Context, transport, name string) error
 	if err := b.measureOperation(ctx, c, allReduce(), reduceSizes()); err != nil {
 		return err
 	}
+	if err := c.tune(ctx, collective.AllReduce, smallReduce); err != nil {
+		return err
+	}
 	p, err := b.alternate(ctx, nil, c.latency)
 	if err != nil {
 		return err
@@ -110,6 +113,9 @@ func (b *bench) measureReduce(ctx context.Context, transport, name string) error
 func (b *bench) measureOperation(ctx context.Context, c *crewOfRanks, op operation, sizes []int64) error {
 	name := op.name + "." + c.transport
 	for _, size := range sizes {
+		if err := c.tune(ctx, op.call, size); err != nil {
+			return err
+		}
 		p, err := b.alternate(ctx, c.bound(op, size), c.bandwidth(op.call, size))
 		if err != nil {
 			return err
@@ -166,10 +172,7 @@ func (c *crewOfRanks) bandwidth(op collective.Collective, size int64) probe {
 		done, begin := int64(0), time.Now()
 		for time.Since(begin) < d {
 			times := max(1, 2*mib/size)
-			if err := c.tell(ctx, orderCall, size, times, int64(op)); err != nil {
-				return nil, err
-			}
-			if err := c.call(ctx, size, times, op); err != nil {
+			if err := c.order(ctx, size, times, op); err != nil {
 				return nil, err
 			}
 			done += times

@@ -27,6 +27,17 @@ func fixed(transport string, size int64) []schedule.Algorithm {
 	return list
 }
 
+// tune makes as many calls of a size as a group may need to find its algorithm by them. Where
+// it shares memory there is nothing to find for an all-reduce, and the other operations that
+// may try something are those that have parts.
+func (c *crewOfRanks) tune(ctx context.Context, op collective.Collective, size int64) error {
+	shares := c.transport == transportShared || c.transport == transportAlloc
+	if op == collective.Broadcast || op == collective.AllToAll || op == collective.AllReduce && shares {
+		return nil
+	}
+	return c.order(ctx, size, min(max(64*mib/size, 100), 1000), op)
+}
+
 func choiceFamily(transport string) family {
 	name := "allreduce.choice." + transport
 	return family{
@@ -59,6 +70,9 @@ func (b *bench) measureChoice(ctx context.Context, transport, name string) error
 func (b *bench) compareChoice(ctx context.Context, crews map[schedule.Algorithm]*crewOfRanks, transport, name string, size int64) error {
 	algorithms := append(fixed(transport, size), 0)
 	series := make([][][]float64, len(algorithms))
+	if err := crews[0].tune(ctx, collective.AllReduce, size); err != nil {
+		return err
+	}
 	for range b.repeats() {
 		for i, a := range algorithms {
 			t := turn{crews[a].bandwidth(collective.AllReduce, size), &series[i]}

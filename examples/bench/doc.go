@@ -43,7 +43,8 @@
 //	                     bound is the raw streams over n-1. Bytes are those of the whole buffer,
 //	                     of all parts where ranks have parts. Over tcp, unix and shm
 //	OP.T.busbw           times (n-1)/n; for a broadcast times 1
-//	allreduce.choice.T   the algorithm that a group chooses against the best one of all
+//	allreduce.choice.T   the algorithm that a group chooses against the best one of all, after
+//	                     as many calls as it may need to find that out
 //	migrate              goodput of moving a shard while four workers push to it and to
 //	                     others, with a millisecond of thought between two pushes
 //	migrate.freeze       how long the shard acknowledged nothing, as the product reports

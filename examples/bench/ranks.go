@@ -21,6 +21,9 @@ const roleRank = "rank"
 // numRanks is the size of the groups that are measured.
 const numRanks = 4
 
+// idleTimeout bounds the wait for an order.
+const idleTimeout = 10 * time.Minute
+
 // What the first rank asks of the others, in a broadcast of orderLen numbers.
 const (
 	orderEnd    int64 = iota
@@ -154,7 +157,7 @@ func runRank(ctx context.Context, args []string) error {
 	}
 	for {
 		order := make([]int64, orderLen)
-		if err := c.groups[0].Broadcast(ctx, collective.Of(order), collective.Of(order), 0); err != nil {
+		if err := c.listen(ctx, order); err != nil {
 			return err
 		}
 		switch order[0] {
@@ -174,6 +177,13 @@ func runRank(ctx context.Context, args []string) error {
 			return nil
 		}
 	}
+}
+
+// listen takes the next order. It may be long in coming, while other groups are measured.
+func (c *crewOfRanks) listen(ctx context.Context, order []int64) error {
+	ctx, cancel := context.WithTimeout(ctx, idleTimeout)
+	defer cancel()
+	return c.groups[0].Broadcast(ctx, collective.Of(order), collective.Of(order), 0)
 }
 
 // tell gives the other processes an order.
@@ -211,6 +221,14 @@ func (c *crewOfRanks) prepare(ctx context.Context, size int64) error {
 		c.buffers[i] = b
 		return nil
 	}, len(c.groups))
+}
+
+// order makes calls of an operation on all ranks, those of other processes too.
+func (c *crewOfRanks) order(ctx context.Context, size, times int64, op collective.Collective) error {
+	if err := c.tell(ctx, orderCall, size, times, int64(op)); err != nil {
+		return err
+	}
+	return c.call(ctx, size, times, op)
 }
 
 // call makes calls of an operation, in place, on all ranks of this process. size is that of the
