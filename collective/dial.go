@@ -257,18 +257,23 @@ func (o *origin) connectTo(ctx context.Context, r roster, rank, i int, shared *h
 	return p, nil
 }
 
-// laneOver is a lane over connections to a member.
+// laneOver is a lane over connections to a member. Where ranks share processors, one that
+// waits does so in the kernel, unless it would keep a processor of the runtime from another
+// rank of its process.
 func (o *origin) laneOver(r roster, to member, links []link) *socketLane {
-	ranks := 0 // of this host
+	here, together := 0, 0 // ranks of this host, and of this process
 	for _, m := range r.Members {
 		if m.Host == o.self.Host {
-			ranks++
+			here++
+		}
+		if m.Process == o.self.Process {
+			together++
 		}
 	}
-	crowded := 2*ranks > runtime.NumCPU()
+	crowded := 2*here > runtime.NumCPU()
 	var conns []*stream.Conn
 	for _, l := range links {
-		if crowded && to.Host == o.self.Host {
+		if crowded && together == 1 && to.Host == o.self.Host {
 			_ = l.conn.Detach() // an error is that of the first call on it
 		}
 		conns = append(conns, l.conn)

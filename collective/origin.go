@@ -83,10 +83,17 @@ func newOrigin(cfg Config, self member, d *door) *origin {
 	return o
 }
 
+func newNonce() string { return hex.EncodeToString(stream.NewNonce()[:8]) }
+
+// thisProcess is what tells this process from others; their ids may be equal, in containers.
+var thisProcess = sync.OnceValue(newNonce)
+
 // openOrigin begins to listen.
 func openOrigin(ctx context.Context, cfg Config) (*origin, error) {
-	nonce := hex.EncodeToString(stream.NewNonce()[:8])
-	self := member{Name: cfg.Name, Rank: cfg.Rank, Nonce: nonce, Host: stream.HostID(), Node: cfg.Node, Offer: cfg.Offer}
+	self := member{
+		Name: cfg.Name, Rank: cfg.Rank, Nonce: newNonce(), Host: stream.HostID(), Process: thisProcess(),
+		Node: cfg.Node, Offer: cfg.Offer,
+	}
 	if cfg.Size == 0 {
 		self.Rank = 0
 	}

@@ -14,6 +14,7 @@ type member struct {
 	Address string // TCP
 	Local   string `json:",omitempty"` // unix socket, for ranks on the same host
 	Host    string
+	Process string `json:",omitempty"` // of the host, for ranks that share one
 	Node    string
 	Offer   Offer
 }

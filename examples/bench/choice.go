@@ -27,9 +27,8 @@ func fixed(transport string, size int64) []schedule.Algorithm {
 	return list
 }
 
-// tune makes as many calls of a size as a group may need to find its algorithm by them. Where
-// it shares memory there is nothing to find for an all-reduce, and the other operations that
-// may try something are those that have parts.
+// tune makes as many calls of a size as a group may need to find its algorithm by them. There
+// is nothing to find for an all-reduce in shared memory, a broadcast and an all-to-all.
 func (c *crewOfRanks) tune(ctx context.Context, op collective.Collective, size int64) error {
 	shares := c.transport == transportShared || c.transport == transportAlloc
 	if op == collective.Broadcast || op == collective.AllToAll || op == collective.AllReduce && shares {
