@@ -138,6 +138,13 @@ func (s *Scheduler) PlaceGang(ctx context.Context, g sched.Gang) ([]sched.Placem
 	return With(ctx, s, func(c *sched.Cluster) ([]sched.Placement, error) { return c.PlaceGang(g) })
 }
 
+// Adopt notes tasks that run already: a scheduler that was started again knows of none until their
+// owners tell it; see sched.Cluster. It may be asked twice.
+func (s *Scheduler) Adopt(ctx context.Context, g sched.Gang, placements []sched.Placement) error {
+	_, err := With(ctx, s, func(c *sched.Cluster) (struct{}, error) { return struct{}{}, c.Adopt(g, placements) })
+	return err
+}
+
 // Release ends a task; the error wraps sched.ErrUnknown.
 func (s *Scheduler) Release(ctx context.Context, task string) error {
 	_, err := With(ctx, s, func(c *sched.Cluster) (struct{}, error) { return struct{}{}, c.Release(task) })
