@@ -101,6 +101,8 @@ func (d *desk) answer(c *actor.Context, msg any) {
 		c.Reply(p)
 	case resourcesRequest:
 		c.Reply(resourcesReply{d.cluster.ClusterResources(), d.cluster.AvailableResources()})
+	default:
+		c.Fail(fmt.Errorf("elastic: scheduler: %w: %T", actor.ErrUnknownType, msg))
 	}
 }
 

@@ -97,6 +97,8 @@ func TestRequestsFromAnotherNode(t *testing.T) {
 	require.ErrorContains(t, err, "of 0 bytes for 1 tasks: want 1 to 128 bytes")
 	_, err = c.PreemptGang(ctx, "none", sched.Gang{ID: "none"})
 	require.ErrorContains(t, err, "for 0 tasks")
+	_, err = actor.Call[any](ctx, c.node, c.ref, "hello")
+	require.ErrorIs(t, err, actor.ErrUnknownType)
 	_, err = c.Place(ctx, "x", half("\x00move\x00t1"))
 	require.ErrorContains(t, err, "the first of them not 0")
 	_, err = c.PlaceGang(ctx, "large", sched.Gang{ID: string(make([]byte, actor.MaxMessageBytes)), Tasks: []sched.Task{half("x")}})
