@@ -22,6 +22,11 @@ type placeRequest struct {
 
 type placeReply struct{ Placements []sched.Placement }
 
+type adoptRequest struct {
+	Gang       sched.Gang
+	Placements []sched.Placement
+}
+
 type releaseRequest struct{ Task string }
 
 type placementRequest struct{ Task string }
@@ -34,7 +39,7 @@ type resourcesReply struct{ All, Available sched.Resources }
 func registerScheduler(n *actor.Node) error {
 	return errors.Join(
 		n.Register("sched.place", placeRequest{}), n.Register("sched.placed", placeReply{}),
-		n.Register("sched.release", releaseRequest{}), n.Register("sched.placement", placementRequest{}),
+		n.Register("sched.adopt", adoptRequest{}), n.Register("sched.release", releaseRequest{}), n.Register("sched.placement", placementRequest{}),
 		n.Register("sched.where", sched.Placement{}),
 		n.Register("sched.resources", resourcesRequest{}), n.Register("sched.resources_reply", resourcesReply{}),
 		n.RegisterError("sched.unknown", sched.ErrUnknown), n.RegisterError("sched.exists", sched.ErrExists),
@@ -73,6 +78,12 @@ func (d *desk) answer(c *actor.Context, msg any) {
 	switch m := msg.(type) {
 	case placeRequest:
 		d.place(c.Request(), m)
+	case adoptRequest:
+		if err := d.cluster.Adopt(m.Gang, m.Placements); err != nil {
+			c.Fail(err)
+			return
+		}
+		c.Reply(nil)
 	case releaseRequest:
 		// That a task is not there is what was asked for: the answer to an earlier request of
 		// the kind may have been lost.
@@ -90,6 +101,8 @@ func (d *desk) answer(c *actor.Context, msg any) {
 		c.Reply(p)
 	case resourcesRequest:
 		c.Reply(resourcesReply{d.cluster.ClusterResources(), d.cluster.AvailableResources()})
+	default:
+		c.Fail(fmt.Errorf("elastic: scheduler: %w: %T", actor.ErrUnknownType, msg))
 	}
 }
 

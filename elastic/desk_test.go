@@ -15,6 +15,7 @@ import (
 	"github.com/elasticps/elasticps/elastic/meter"
 	"github.com/elasticps/elasticps/elastic/sched"
 	"github.com/elasticps/elasticps/internal/leak"
+	"github.com/elasticps/elasticps/shard/store/storetest"
 )
 
 // farAway starts a scheduler on one node and a client of it on another, connected over TCP.
@@ -96,10 +97,101 @@ func TestRequestsFromAnotherNode(t *testing.T) {
 	require.ErrorContains(t, err, "of 0 bytes for 1 tasks: want 1 to 128 bytes")
 	_, err = c.PreemptGang(ctx, "none", sched.Gang{ID: "none"})
 	require.ErrorContains(t, err, "for 0 tasks")
+	_, err = actor.Call[any](ctx, c.node, c.ref, "hello")
+	require.ErrorIs(t, err, actor.ErrUnknownType)
 	_, err = c.Place(ctx, "x", half("\x00move\x00t1"))
 	require.ErrorContains(t, err, "the first of them not 0")
 	_, err = c.PlaceGang(ctx, "large", sched.Gang{ID: string(make([]byte, actor.MaxMessageBytes)), Tasks: []sched.Task{half("x")}})
 	require.ErrorIs(t, err, actor.ErrTooLarge)
+}
+
+// TestRequestsOverBrokenConnections: connections break again and again while many ask at once;
+// every request is carried out once, and each client is told where its task is.
+func TestRequestsOverBrokenConnections(t *testing.T) {
+	leak.Check(t, 10*time.Second)
+	start := func(name string) *actor.Node {
+		n, err := actor.Start(deadline(t), actor.Config{Name: name, Secret: "a secret of the nodes of a test"})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, n.Close()) })
+		return n
+	}
+	near, far := start("near"), start("far")
+	link := storetest.StartProxy(t, far.Addr())
+	_, err := near.Connect(deadline(t), link.Address())
+	require.NoError(t, err)
+	s, err := StartScheduler(deadline(t), far, SchedulerConfig{Cluster: sched.Config{Nodes: hosts(80)}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	c, err := NewSchedulerClient(near, s.Ref())
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const n = 1000
+	var (
+		answered, breaks atomic.Int64
+		asking           sync.WaitGroup
+	)
+	for i := range n {
+		asking.Go(func() {
+			task := half(fmt.Sprint("t", i))
+			for {
+				p, err := c.Place(ctx, fmt.Sprint("request", i), task)
+				if err == nil && p.Task == task.ID {
+					if answered.Add(1)%50 == 0 && breaks.Add(1) < 15 { // while others are under way
+						link.Cut()
+						link.Restore()
+					}
+					return
+				}
+				// A node whose links break for long is told that its name is in use, by its former self.
+				if !actor.Retryable(err) && !errors.Is(err, actor.ErrHandshake) || ctx.Err() != nil {
+					t.Error(p, err)
+					return
+				}
+			}
+		})
+	}
+	asking.Wait()
+	require.EqualValues(t, n, answered.Load())
+	left, err := s.AvailableResources(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, (80*8-n/2)*sched.Whole, left.Accelerator(), "each once")
+}
+
+// TestSchedulerThatStartsAgain knows nothing, is told what runs where, twice by some, and goes on.
+func TestSchedulerThatStartsAgain(t *testing.T) {
+	s, c := farAway(t, SchedulerConfig{Cluster: sched.Config{Nodes: hosts(2)}})
+	ctx := deadline(t)
+	gang := sched.Gang{ID: "g", Tasks: []sched.Task{{ID: "g0", Request: sched.Request{Devices: 8}}, half("g1")}}
+	members, err := c.PlaceGang(ctx, "g", gang)
+	require.NoError(t, err)
+	single, err := c.Place(ctx, "single", half("single"))
+	require.NoError(t, err)
+	_, before, err := c.Resources(ctx)
+	require.NoError(t, err)
+
+	require.NoError(t, s.Close())
+	_, err = c.Placement(ctx, "g0")
+	require.ErrorIs(t, err, actor.ErrNoProcess)
+	s, err = StartScheduler(ctx, s.node, SchedulerConfig{Cluster: sched.Config{Nodes: hosts(2)}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	_, err = c.Placement(ctx, "g0")
+	require.ErrorIs(t, err, sched.ErrUnknown)
+	for range 2 {
+		require.NoError(t, c.Adopt(ctx, gang, members))
+		require.NoError(t, s.Adopt(ctx, sched.Gang{Tasks: []sched.Task{half("single")}}, []sched.Placement{single}))
+	}
+	_, after, err := c.Resources(ctx)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	_, err = c.Place(ctx, "single", half("single"))
+	require.ErrorIs(t, err, sched.ErrExists, "requests are forgotten, tasks are not")
+	_, err = c.Place(ctx, "more", sched.Task{ID: "more", Request: sched.Request{Devices: 8}})
+	require.ErrorIs(t, err, sched.ErrNoRoom)
+	err = c.Adopt(ctx, sched.Gang{Tasks: []sched.Task{half("late")}}, []sched.Placement{{Task: "late", Node: members[0].Node, Devices: 1, Share: 500}})
+	require.ErrorIs(t, err, sched.ErrNoRoom)
 }
 
 // TestPreemptionFromAnotherNode: a parameter server drains before it goes, meanwhile the

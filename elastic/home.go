@@ -78,7 +78,8 @@ type document struct {
 
 // StartHome waits until no other Home of that name leads, by Store, and begins with the jobs that
 // its predecessor has left. It returns when ctx ends, or when its actor runs; then it leads until
-// Done. Every program that may be Home calls it, and again after Done and Close.
+// Done. Every program that may be Home calls it, and again after Done and Close. A store that cannot
+// be reached, or answers late, is asked again until ctx ends.
 func StartHome(ctx context.Context, node *actor.Node, c HomeConfig) (*Home, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -87,25 +88,29 @@ func StartHome(ctx context.Context, node *actor.Node, c HomeConfig) (*Home, erro
 	if err := registerFederation(node); err != nil {
 		return nil, fmt.Errorf("elastic: start home: %w", err)
 	}
-	lease, err := campaign(ctx, c, c.Name+"/home", node.Name())
-	if err != nil {
-		return nil, fmt.Errorf("elastic: start home: %w", err)
-	}
-	h := &Home{
-		config: c, node: node, ref: node.Ref(c.Name), lease: lease, done: make(chan struct{}),
-		saved: make(map[string]document), jobs: make(map[uint64]string),
-	}
-	if err := h.begin(ctx); err != nil {
+	for {
+		lease, err := campaign(ctx, c, c.Name+"/home", node.Name())
+		if err != nil {
+			return nil, fmt.Errorf("elastic: start home: %w", err)
+		}
+		h := &Home{
+			config: c, node: node, ref: node.Ref(c.Name), lease: lease, done: make(chan struct{}),
+			saved: make(map[string]document), jobs: make(map[uint64]string),
+		}
+		if err = h.begin(ctx); err == nil {
+			return h, nil
+		}
 		lease.resign()
-		return nil, fmt.Errorf("elastic: start home: %w", err)
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) { // of the lease
+			return nil, fmt.Errorf("elastic: start home: %w", err)
+		}
 	}
-	return h, nil
 }
 
 func (h *Home) begin(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, max(h.lease.left(), time.Millisecond))
+	leased, cancel := context.WithTimeout(ctx, max(h.lease.left(), time.Millisecond))
 	defer cancel()
-	records, err := h.load(ctx)
+	records, err := h.load(leased)
 	if err != nil {
 		return err
 	}

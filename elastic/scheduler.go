@@ -138,6 +138,13 @@ func (s *Scheduler) PlaceGang(ctx context.Context, g sched.Gang) ([]sched.Placem
 	return With(ctx, s, func(c *sched.Cluster) ([]sched.Placement, error) { return c.PlaceGang(g) })
 }
 
+// Adopt notes tasks that run already: a scheduler that was started again knows of none until their
+// owners tell it; see sched.Cluster. It may be asked twice.
+func (s *Scheduler) Adopt(ctx context.Context, g sched.Gang, placements []sched.Placement) error {
+	_, err := With(ctx, s, func(c *sched.Cluster) (struct{}, error) { return struct{}{}, c.Adopt(g, placements) })
+	return err
+}
+
 // Release ends a task; the error wraps sched.ErrUnknown.
 func (s *Scheduler) Release(ctx context.Context, task string) error {
 	_, err := With(ctx, s, func(c *sched.Cluster) (struct{}, error) { return struct{}{}, c.Release(task) })
@@ -185,15 +192,22 @@ func (s *Scheduler) Bill(ctx context.Context) (meter.Statement, error) {
 func (s *Scheduler) preempt(
 	ctx context.Context, id string, plan func(*sched.Cluster) (*sched.Preemption, error),
 ) ([]sched.Placement, error) {
+	begun := false // known to the actor alone
 	p, err := With(ctx, s, func(c *sched.Cluster) (*sched.Preemption, error) {
 		p, err := plan(c)
 		if err == nil {
 			err = c.Begin(p)
 		}
+		begun = err == nil
 		return p, err
 	})
 	if err != nil {
-		s.forget(ctx, func(c *sched.Cluster) error { return c.Abandon(id) })
+		s.forget(ctx, func(c *sched.Cluster) error {
+			if !begun {
+				return nil // another one of that name may be under way
+			}
+			return c.Abandon(id)
+		})
 		return nil, err
 	}
 	for _, v := range p.Victims {
@@ -237,9 +251,19 @@ func (s *Scheduler) Defragment(ctx context.Context, b sched.Budget) ([]sched.Mov
 
 // migrate carries out a move, with both places kept meanwhile.
 func (s *Scheduler) migrate(ctx context.Context, m sched.Move) error {
-	_, err := With(ctx, s, func(c *sched.Cluster) (struct{}, error) { return struct{}{}, c.BeginMove(m) })
+	begun := false // known to the actor alone
+	_, err := With(ctx, s, func(c *sched.Cluster) (struct{}, error) {
+		err := c.BeginMove(m)
+		begun = err == nil
+		return struct{}{}, err
+	})
 	if err != nil {
-		s.forget(ctx, func(c *sched.Cluster) error { return c.AbandonMove(m.Task) })
+		s.forget(ctx, func(c *sched.Cluster) error {
+			if !begun {
+				return nil
+			}
+			return c.AbandonMove(m.Task)
+		})
 		return err
 	}
 	if err := s.limited(ctx, func(ctx context.Context) error { return s.config.Migrate(ctx, m) }); err != nil {

@@ -126,7 +126,17 @@ func TestSchedulerDrainsFirst(t *testing.T) {
 	_, err = s.Preempt(short, large)
 	unchanged(err, context.Canceled)
 	during = func(ctx context.Context) error {
-		_, err := s.Place(ctx, half("small")) // takes what is not kept
+		_, err := s.Preempt(ctx, large)
+		if !errors.Is(err, sched.ErrExists) {
+			return fmt.Errorf("a second one of the name: %w", err)
+		}
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		_, err = s.Preempt(ended, large) // which leaves the first alone
+		if !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("one whose context has ended: %w", err)
+		}
+		_, err = s.Place(ctx, half("small")) // takes what is not kept
 		return err
 	}
 	p, err := s.Preempt(ctx, large)

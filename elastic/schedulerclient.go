@@ -61,6 +61,13 @@ func (c *SchedulerClient) PreemptGang(ctx context.Context, request string, g sch
 	return r.Placements, err
 }
 
+// Adopt is Scheduler.Adopt. A scheduler that was started again has forgotten the requests, too: what
+// was placed by one is adopted, not asked for again.
+func (c *SchedulerClient) Adopt(ctx context.Context, g sched.Gang, placements []sched.Placement) error {
+	_, err := callScheduler[any](ctx, c, adoptRequest{g, placements})
+	return err
+}
+
 // Release ends a task. One that is not there is no error, for it may have been ended before.
 func (c *SchedulerClient) Release(ctx context.Context, task string) error {
 	_, err := callScheduler[any](ctx, c, releaseRequest{task})

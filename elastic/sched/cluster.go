@@ -135,6 +135,9 @@ func (c *Cluster) addNodes(nodes []Node) error {
 			intern(&customs, name)
 		}
 	}
+	if err := c.checkTotals(nodes); err != nil {
+		errs = append(errs, err)
+	}
 	if len(models) > MaxModels || len(customs) > MaxCustom {
 		errs = append(errs, fmt.Errorf("%d models, %d custom resources: want at most %d, %d",
 			len(models), len(customs), MaxModels, MaxCustom))
@@ -146,6 +149,31 @@ func (c *Cluster) addNodes(nodes []Node) error {
 		c.admit(n)
 	}
 	c.sortHosts()
+	return nil
+}
+
+// maxTotal bounds what all nodes have together, so that sums are exact.
+const maxTotal = 1 << 62
+
+// checkTotals says whether sums over all nodes stay within their bound.
+func (c *Cluster) checkTotals(nodes []Node) error {
+	cpu, memory, custom := int64(c.total.cpu), c.total.memory, make(map[string]int64)
+	for i, name := range c.customs {
+		custom[name] = int64(c.total.custom[i])
+	}
+	grow := func(sum int64, v int64) int64 { return min(sum+max(min(v, MaxAmount), 0), maxTotal+1) }
+	for _, n := range nodes {
+		cpu, memory = grow(cpu, int64(n.CPU)), grow(memory, n.MemoryBytes)
+		for name, v := range n.Custom {
+			custom[name] = grow(custom[name], int64(v))
+		}
+	}
+	for _, sum := range custom {
+		cpu = max(cpu, sum)
+	}
+	if cpu > maxTotal || memory > maxTotal {
+		return fmt.Errorf("CPU, MemoryBytes or Custom of all nodes together: want at most %d", int64(maxTotal))
+	}
 	return nil
 }
 

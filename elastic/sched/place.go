@@ -11,7 +11,8 @@ import (
 var (
 	// ErrUnknown is the error for a name that the cluster does not know.
 	ErrUnknown = errors.New("sched: not known")
-	// ErrExists is the error for the name of a task, group or gang that is placed.
+	// ErrExists is the error for the name of a task or group that is placed, or of a preemption
+	// under way. Gangs are told apart by their tasks.
 	ErrExists = errors.New("sched: exists already")
 	// ErrNoRoom is the error for what would fit if others left.
 	ErrNoRoom = errors.New("sched: no room now")

@@ -217,6 +217,15 @@ func TestFaultyClusters(t *testing.T) {
 	}
 	_, err := sched.New(sched.Config{Nodes: many})
 	require.ErrorContains(t, err, "65 models")
+	many = nil
+	for i := range 4097 {
+		many = append(many, sched.Node{Name: fmt.Sprint(i), Custom: map[string]sched.Milli{"FPGA": sched.MaxAmount}})
+	}
+	large := newCluster(t, sched.Config{Nodes: many[:4096]})
+	require.EqualValues(t, 1<<62, large.ClusterResources().Custom["FPGA"])
+	require.ErrorContains(t, large.AddNodes(many[4096]), "of all nodes together: want at most 4611686018427387904")
+	_, err = sched.New(sched.Config{Nodes: many})
+	require.ErrorContains(t, err, "of all nodes together")
 	c := newCluster(t, sched.Config{Nodes: boxes(1)})
 	require.ErrorContains(t, c.AddNodes(sched.Node{Name: "new"}, good), "exists already")
 	require.Equal(t, 1, c.NumNodes(), "all or none")

@@ -89,8 +89,11 @@ func prefixed(err error) error {
 	return fmt.Errorf("sched: %w", err)
 }
 
-func (r Request) check() error {
-	r = r.normal()
+func (r *Request) check() error {
+	share := r.Share
+	if r.Devices > 0 {
+		share = cmp.Or(share, Whole)
+	}
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if r.CPU < 0 || r.CPU > MaxAmount {
@@ -102,8 +105,8 @@ func (r Request) check() error {
 	if r.Devices < 0 || r.Devices > MaxDevices {
 		fault("Devices %d: want 0 to %d", r.Devices, MaxDevices)
 	}
-	if r.Devices == 0 && r.Share != 0 || r.Devices > 0 && (r.Share < 1 || r.Share > Whole) {
-		fault("Share %d of %d devices: want 1 to %d of at least one", r.Share, r.Devices, Whole)
+	if r.Devices == 0 && share != 0 || r.Devices > 0 && (share < 1 || share > Whole) {
+		fault("Share %d of %d devices: want 1 to %d of at least one", share, r.Devices, Whole)
 	}
 	if r.Devices == 0 && len(r.Models)+len(r.Vendors) > 0 {
 		fault("Models %q, Vendors %q: want Devices over 0", r.Models, r.Vendors)

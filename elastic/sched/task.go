@@ -47,7 +47,7 @@ const MaxPrefer = 1000
 // Validate reports every fault of the task at once, each with its value and bound.
 func (t Task) Validate() error { return prefixed(t.check()) }
 
-func (t Task) check() error {
+func (t *Task) check() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if t.ID == "" {

@@ -11,10 +11,16 @@
 //
 //	go run ./examples/simulate -openb DIR -seeds 10
 //
+// With -host it goes the whole way from what the vendors' tools say of the devices of this host, over
+// the links between them, to a scheduler that places tasks on them:
+//
+//	go run ./examples/simulate -host
+//
 // -help lists the flags.
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -42,6 +48,7 @@ type options struct {
 	seed           uint64
 	hours          time.Duration
 	html, openb    string
+	host           bool
 }
 
 // run is the program.
@@ -54,6 +61,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	fs.DurationVar(&o.hours, "time", 24*time.Hour, "how long it runs")
 	fs.StringVar(&o.html, "html", "", "file for a report with curves and a map of the devices")
 	fs.StringVar(&o.openb, "openb", "", "folder of the openb trace: run that experiment instead")
+	fs.BoolVar(&o.host, "host", false, "place tasks on the devices of this host, by their links, instead")
 	fs.IntVar(&o.seeds, "seeds", 2, "seeds of that experiment, from 42 on")
 	if err := training.Parse(fs, args, stderr); err != nil {
 		return err
@@ -67,6 +75,10 @@ func run(args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("simulate: -seeds is %d, want 1 to 100", o.seeds)
 	case o.openb != "":
 		return openb(o, stdout)
+	case o.host:
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		return thisHost(ctx, stdout)
 	}
 	return day(o, stdout)
 }

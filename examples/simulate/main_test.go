@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/elasticps/elasticps/device"
 )
 
 func TestDay(t *testing.T) {
@@ -26,6 +28,26 @@ func TestDay(t *testing.T) {
 		require.Contains(t, string(report), want)
 	}
 	require.True(t, strings.HasSuffix(strings.TrimSpace(string(report)), "</html>"))
+}
+
+// TestHost: from the text of a tool to tasks on devices that are well linked.
+func TestHost(t *testing.T) {
+	tool, err := dgx1()
+	require.NoError(t, err)
+	list, err := inventory(t.Context(), []device.Provider{tool})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, placeOn(t.Context(), list, &out))
+	for _, want := range []string{
+		": 8 devices Tesla V100-SXM2-32GB of nvidia", "nvidia-0 CUDA_VISIBLE_DEVICES=0\n",
+		"nvidia-2 nvidia-3 (links: 1 of NVLink×2) CUDA_VISIBLE_DEVICES=2,3\n",
+		"nvidia-4 nvidia-5 nvidia-6 nvidia-7 (links: 3 of NVLink×1, 3 of NVLink×2) CUDA_VISIBLE_DEVICES=4,5,6,7\n", "nvidia-1 CUDA_VISIBLE_DEVICES=1\n",
+	} {
+		require.Contains(t, out.String(), want)
+	}
+	out.Reset()
+	require.NoError(t, run([]string{"-host"}, &out, io.Discard))
+	require.Contains(t, out.String(), "task-0 on ", "whatever devices there are here")
 }
 
 func TestOpenb(t *testing.T) {
