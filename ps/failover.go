@@ -90,9 +90,96 @@ func vacant(ctx context.Context, addr string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// dead reports whether a server has ended for certain. Silence alone proves nothing.
+// dead reports whether a server has ended for certain, with all its runs. Silence alone
+// proves nothing.
 func (c *Coordinator) dead(id shard.ServerID) bool {
-	return !c.isUp(id) && c.vital(id, time.Second) == ended
+	return !c.isUp(id) && c.vital(id, time.Second) == ended && c.succeeds(id)
+}
+
+// succeeds reports whether no earlier run of a server may have anything: each has ended,
+// or has said that it gave up. Only then does what the run that counts does, has or says
+// go for the server.
+func (c *Coordinator) succeeds(id shard.ServerID) bool {
+	at := c.places.where(id)
+	if len(at.Before) == 0 {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
+	defer cancel()
+	var over []uint64
+	for _, e := range at.Before {
+		if e.Addr != "" && vacant(ctx, e.Addr) { // only one run can listen there
+			over = append(over, e.Run)
+		}
+	}
+	if len(over) > 0 && c.places.bury(ctx, id, over...) != nil {
+		return false // it is asked again
+	}
+	return len(over) == len(at.Before)
+}
+
+// notSeen takes from the records of a server those of shards that its run that counts is not
+// known to have had, and returns them: an earlier run may have them.
+func (c *Coordinator) notSeen(id shard.ServerID, held map[shard.ID]shard.Record) map[shard.ID]shard.Record {
+	rest := map[shard.ID]shard.Record{}
+	run := c.places.counts(id)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.servers[id]
+	for i, r := range held {
+		if s == nil || run == 0 || s.info.Run != run || s.lost[i] {
+			rest[i] = r
+			delete(held, i)
+		}
+	}
+	return rest
+}
+
+// refillLater goes on with the shards that the run of their owner that counts has never had,
+// when the earlier ones are over. The caller holds c.mu.
+func (c *Coordinator) refillLater() {
+	for id, s := range c.servers {
+		if !s.up || len(s.lost) == 0 || c.failing[id] || len(c.places.where(id).Before) == 0 {
+			continue
+		}
+		c.failing[id] = true
+		c.running.Go(func() {
+			isOver := c.succeeds(id)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			delete(c.failing, id)
+			if isOver {
+				c.failLost(id)
+			}
+		})
+	}
+}
+
+// failLost replaces a server that is up for the shards that it owns and has not. The caller
+// holds c.mu.
+func (c *Coordinator) failLost(id shard.ServerID) {
+	s, shards := c.servers[id], c.holdings(id)
+	maps.DeleteFunc(shards, func(i shard.ID, r shard.Record) bool { return r.Assignment.Owner != id || s == nil || !s.lost[i] })
+	c.fail(id, shards)
+}
+
+// bury takes note that a run has given up what it had.
+func (c *Coordinator) bury(req *actor.Request, m outRequest) {
+	if req == nil {
+		return
+	}
+	c.running.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
+		defer cancel()
+		if err := c.places.bury(ctx, m.ID, m.Run); err != nil {
+			req.Fail(err)
+			return
+		}
+		req.Reply(done{})
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.failLost(m.ID)
+	})
 }
 
 // suspect has a server replaced that does not answer. The caller holds c.mu.
@@ -105,7 +192,12 @@ func (c *Coordinator) suspect(id shard.ServerID) {
 	c.running.Go(func() {
 		v := c.vital(id, probeTimeout)
 		if v != answers && !c.isUp(id) {
+			doubtful := map[shard.ID]shard.Record{}
+			if v == ended && !c.succeeds(id) {
+				doubtful = c.notSeen(id, held)
+			}
 			c.failover(id, v == ended, held)
+			c.failover(id, false, doubtful)
 		}
 		c.mu.Lock()
 		delete(c.failing, id)
@@ -128,16 +220,11 @@ func (c *Coordinator) holdings(id shard.ServerID) map[shard.ID]shard.Record {
 }
 
 // fail replaces a server for the shards that it should have and has not: it is another run
-// of it that has come, to another address than former or the same. The earlier run may live
-// all the same, on a host that is cut off. The caller holds c.mu.
-func (c *Coordinator) fail(id shard.ServerID, former, now string, shards map[shard.ID]shard.Record) {
+// of it that has come. The earlier one may live all the same, on a host that is cut off. The
+// caller holds c.mu.
+func (c *Coordinator) fail(id shard.ServerID, shards map[shard.ID]shard.Record) {
 	if len(shards) > 0 {
-		c.running.Go(func() {
-			ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
-			sure := former == now || vacant(ctx, former) // only one run can listen there
-			cancel()
-			c.failover(id, sure, shards)
-		})
+		c.running.Go(func() { c.failover(id, c.succeeds(id), shards) })
 	}
 }
 
@@ -230,7 +317,7 @@ func (c *Coordinator) promote(was shard.Assignment, sure bool) bool {
 			if err = c.appoint(id, sure); !errors.Is(err, shard.ErrRefused) {
 				return err == nil
 			}
-			was = after.Assignment
+			was, sure = after.Assignment, sure && c.succeeds(to) // an earlier run of it may have begun to serve
 			continue
 		case errors.Is(err, errSettled):
 			return !sameOwner(before.Assignment, was)
@@ -379,13 +466,16 @@ func (c *Coordinator) drop(id shard.ID, follower shard.ServerID) {
 func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID) {
 	for c.ctx.Err() == nil {
 		was := c.places.record(id)
-		if was.Followers.Has(follower) && !c.owns(was.Assignment) {
+		owner := was.Assignment.Owner
+		run := c.places.counts(owner)
+		if was.Followers.Has(follower) && (run == 0 || !c.owns(was.Assignment)) {
 			return // it will say so when it can, or be replaced
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
 		err := c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
-			isNew := cur.Followers.Has(follower) && !was.Followers.Has(follower) // the owner was not asked
-			if a := cur.Assignment; a.Owner != was.Assignment.Owner || a.Epoch != was.Assignment.Epoch || isNew {
+			isNew := cur.Followers.Has(follower) && !was.Followers.Has(follower)    // the owner was not asked
+			isOther := was.Followers.Has(follower) && c.places.counts(owner) != run // and the owner that has answered does not count
+			if a := cur.Assignment; a.Owner != owner || a.Epoch != was.Assignment.Epoch || isNew || isOther {
 				return cur, errSettled
 			}
 			return cur.Drop(follower), nil
@@ -447,6 +537,9 @@ func (c *Coordinator) repair() {
 	if c.awaits(records) {
 		c.unsettled = true
 		return
+	}
+	if c.cfg.Checkpoints.Storage != nil {
+		c.refillLater()
 	}
 	under := 0
 	for _, w := range c.moving {
