@@ -2,6 +2,7 @@ package ps_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -27,7 +29,7 @@ type runOf struct {
 // start starts a run of a server on a host.
 func (c *cluster) start(id shard.ServerID, host *actor.Node) *runOf {
 	c.t.Helper()
-	s, err := ps.StartServer(c.ctx, ps.ServerConfig{Node: host, ID: id, Coordinator: c.ref(), Logger: c.log})
+	s, err := ps.StartServer(c.ctx, ps.ServerConfig{Node: host, ID: id, Coordinator: c.ref(), Checkpoints: c.checkpoints, Logger: c.log})
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() { _ = s.Close() })
 	r := &runOf{Server: s, c: c, host: host, run: c.coord.RunOf(id)}
@@ -233,4 +235,76 @@ func TestReplacedRunHearsOfIt(t *testing.T) {
 	require.False(t, ps.IsOut(later.Server))
 	require.Equal(t, shard.Copy{}, ps.CopyOf(earlier.Server, 0))
 	require.ErrorIs(t, w.Push(c.ctx, "l0", vector(100, -1)), ps.ErrShardLost)
+}
+
+// TestLostShardOfARunThatLives: a server that is alone with its shard is cut off, and two other
+// runs take its place, one after the other. The death of the second one, and that another
+// coordinator knows only the third, are no proof that the first one serves nobody: the shard
+// is filled from the checkpoint when that has heard that it is out, and not before.
+func TestLostShardOfARunThatLives(t *testing.T) {
+	settled(t)
+	c := newCluster(t, layersJob(ps.NoReplicas, 1, 100), saving(checkpoint.Folder(t.TempDir())))
+	first := c.start("s1", c.node("host"))
+	c.placed()
+	w := c.worker("w")
+	require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1)))
+	c.save(true)
+	c.isolates(nothing, first)
+	first.isolate()
+	eventually(t, "s1 is down", func() bool { return !c.upServer("s1") })
+	second := c.start("s1", c.node("another"))
+	require.NoError(t, second.Close())
+	require.NoError(t, second.host.Close())
+	eventually(t, "s1 is down again", func() bool { return !c.upServer("s1") })
+	c.start("s1", c.node("third"))
+	goesOn := func() {
+		require.Never(t, func() bool { return c.records()[0].Assignment.Epoch > 1 }, 1500*time.Millisecond, 50*time.Millisecond)
+		require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1)), "the first one serves those who know it")
+	}
+	goesOn()
+	require.NoError(t, c.coord.Close())
+	c.startCoordinator()
+	eventually(t, "s1 is back", func() bool { return c.upServer("s1") })
+	goesOn()
+	first.back()
+	eventually(t, "the first run is out", func() bool { return ps.IsOut(first.Server) })
+	eventually(t, "the shard is filled", func() bool { return c.records()[0].Assignment.Epoch == 2 })
+	c.has(w, 2)
+	eventually(t, "that is told", func() bool {
+		f := c.status().Failovers
+		return len(f) > 0 && f[len(f)-1].Refilled == 1
+	})
+}
+
+// TestMoveToARunThatLives: the target of a move has begun to serve when it is cut off, before
+// the coordinator hears of it, and another run takes its place. That this one has no copy is
+// no proof that nobody serves: the source goes on when the first one has heard that it is out.
+func TestMoveToARunThatLives(t *testing.T) {
+	settled(t)
+	s := &steps{}
+	c := newCluster(t, layersJob(ps.NoReplicas, 1, 100), s.install)
+	source := c.start("s1", c.node("s1"))
+	c.placed()
+	target := c.start("s2", c.node("host"))
+	w := c.worker("w")
+	require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1)))
+	var deaf atomic.Bool
+	c.isolates(func(_ actor.Ref, msg any) bool { return deaf.Load() && fmt.Sprintf("%T", msg) == "ps.commandReply" }, target)
+	s.once(shard.EffectActivate, func() { deaf.Store(true) })
+	moved := make(chan ps.MoveReport, 1)
+	go func() {
+		r, _ := c.admin.Move(c.ctx, 0, "s2")
+		moved <- r
+	}()
+	eventually(t, "s2 serves", func() bool { return ps.CopyOf(target.Server, 0).State == shard.Serving })
+	target.isolate()
+	deaf.Store(false)
+	eventually(t, "s2 is down", func() bool { return !c.upServer("s2") })
+	c.start("s2", c.node("another"))
+	require.Never(t, func() bool { return len(moved) > 0 || ps.CopyOf(source.Server, 0).State == shard.Serving }, 3*time.Second, 20*time.Millisecond, "longer than an order to the first run takes")
+	target.back()
+	eventually(t, "s2 is out", func() bool { return ps.IsOut(target.Server) })
+	eventually(t, "the move is undone", func() bool { return len(moved) > 0 })
+	require.Equal(t, shard.Aborted, (<-moved).Outcome)
+	c.has(w, 2) // without replicas, what s2 has acknowledged is gone with it
 }

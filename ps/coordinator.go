@@ -359,6 +359,8 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 	case runRequest:
 		run, err := c.newIncarnation(ctx.Context(), false)
 		answer(ctx, err, runReply{run})
+	case outRequest:
+		c.bury(ctx.Request(), m)
 	case registerRequest:
 		answer(ctx, c.register(ctx, m), registerReply{Job: c.cfg.Job.Name, Term: c.term})
 	case serverReport:

@@ -90,9 +90,10 @@ func vacant(ctx context.Context, addr string) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// dead reports whether a server has ended for certain. Silence alone proves nothing.
+// dead reports whether a server has ended for certain, with all its runs. Silence alone
+// proves nothing.
 func (c *Coordinator) dead(id shard.ServerID) bool {
-	return !c.isUp(id) && c.vital(id, time.Second) == ended
+	return !c.isUp(id) && c.vital(id, time.Second) == ended && c.succeeds(id)
 }
 
 // suspect has a server replaced that does not answer. The caller holds c.mu.
@@ -105,7 +106,12 @@ func (c *Coordinator) suspect(id shard.ServerID) {
 	c.running.Go(func() {
 		v := c.vital(id, probeTimeout)
 		if v != answers && !c.isUp(id) {
+			doubtful := map[shard.ID]shard.Record{}
+			if v == ended && !c.succeeds(id) {
+				doubtful = c.notSeen(id, held)
+			}
 			c.failover(id, v == ended, held)
+			c.failover(id, false, doubtful)
 		}
 		c.mu.Lock()
 		delete(c.failing, id)
@@ -128,16 +134,11 @@ func (c *Coordinator) holdings(id shard.ServerID) map[shard.ID]shard.Record {
 }
 
 // fail replaces a server for the shards that it should have and has not: it is another run
-// of it that has come, to another address than former or the same. The earlier run may live
-// all the same, on a host that is cut off. The caller holds c.mu.
-func (c *Coordinator) fail(id shard.ServerID, former, now string, shards map[shard.ID]shard.Record) {
+// of it that has come. The earlier one may live all the same, on a host that is cut off. The
+// caller holds c.mu.
+func (c *Coordinator) fail(id shard.ServerID, shards map[shard.ID]shard.Record) {
 	if len(shards) > 0 {
-		c.running.Go(func() {
-			ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
-			sure := former == now || vacant(ctx, former) // only one run can listen there
-			cancel()
-			c.failover(id, sure, shards)
-		})
+		c.running.Go(func() { c.failover(id, c.succeeds(id), shards) })
 	}
 }
 
@@ -230,7 +231,7 @@ func (c *Coordinator) promote(was shard.Assignment, sure bool) bool {
 			if err = c.appoint(id, sure); !errors.Is(err, shard.ErrRefused) {
 				return err == nil
 			}
-			was = after.Assignment
+			was, sure = after.Assignment, sure && c.succeeds(to) // an earlier run of it may have begun to serve
 			continue
 		case errors.Is(err, errSettled):
 			return !sameOwner(before.Assignment, was)
@@ -380,13 +381,16 @@ func (c *Coordinator) drop(id shard.ID, follower shard.ServerID) {
 func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID) {
 	for c.ctx.Err() == nil {
 		was := c.places.record(id)
-		if was.Followers.Has(follower) && !c.owns(was.Assignment) {
+		owner := was.Assignment.Owner
+		run := c.places.counts(owner)
+		if was.Followers.Has(follower) && (run == 0 || !c.owns(was.Assignment)) {
 			return // it will say so when it can, or be replaced
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
 		err := c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
-			isNew := cur.Followers.Has(follower) && !was.Followers.Has(follower) // the owner was not asked
-			if a := cur.Assignment; a.Owner != was.Assignment.Owner || a.Epoch != was.Assignment.Epoch || isNew {
+			isNew := cur.Followers.Has(follower) && !was.Followers.Has(follower)    // the owner was not asked
+			isOther := was.Followers.Has(follower) && c.places.counts(owner) != run // and the owner that has answered does not count
+			if a := cur.Assignment; a.Owner != owner || a.Epoch != was.Assignment.Epoch || isNew || isOther {
 				return cur, errSettled
 			}
 			return cur.Drop(follower), nil
@@ -448,6 +452,9 @@ func (c *Coordinator) repair() {
 	if c.awaits(records) {
 		c.unsettled = true
 		return
+	}
+	if c.cfg.Checkpoints.Storage != nil {
+		c.refillLater()
 	}
 	under := 0
 	for _, w := range c.moving {

@@ -90,6 +90,12 @@ type serverReport struct {
 // is out for good is told so when it asks.
 type registerAgain struct{ Term uint64 }
 
+// outRequest says that a run of a server that is out of the job has given up all it had.
+type outRequest struct {
+	ID  shard.ServerID
+	Run uint64
+}
+
 // lostFollower says that the owner of a shard has no stream to a follower, and so
 // acknowledges nothing.
 type lostFollower struct {
@@ -107,6 +113,7 @@ type command struct {
 	Peer    serverInfo
 	Timeout time.Duration // longest time the step may take
 	Term    uint64        // of the coordinator
+	Run     uint64        // of the server that it is for: another one, at the same address, is not meant
 
 	Join      bool         // the target is to be a follower
 	Rate      int64        // bytes per second of a copy, 0 for no limit
@@ -253,7 +260,7 @@ func register(n *actor.Node) error {
 	var errs []error
 	types := map[string]any{
 		"ps.describe": describeRequest{}, "ps.described": describeReply{},
-		"ps.run": runRequest{}, "ps.run_reply": runReply{}, "ps.routes": routesRequest{}, "ps.routed": routesReply{}, "ps.routes_changed": routesChanged{},
+		"ps.run": runRequest{}, "ps.run_reply": runReply{}, "ps.out": outRequest{}, "ps.routes": routesRequest{}, "ps.routed": routesReply{}, "ps.routes_changed": routesChanged{},
 		"ps.register": registerRequest{}, "ps.registered": registerReply{}, "ps.server_report": serverReport{}, "ps.register_again": registerAgain{},
 		"ps.command": command{}, "ps.commanded": commandReply{}, "ps.retain": retain{},
 		"ps.join": joinRequest{}, "ps.joined": joinReply{}, "ps.tick": tickRequest{}, "ps.ticked": tickReply{},

@@ -324,10 +324,15 @@ func (c *Coordinator) serverEvent(e shard.Effect, err error) shard.Event {
 		return ev
 	}
 	// A node that closes, here or there, says nothing about what the server has done.
-	if !askAgain(err) && !errors.Is(err, ErrUnavailable) && !errors.Is(err, actor.ErrClosed) {
+	isRefused := !askAgain(err) && !errors.Is(err, ErrUnavailable) && !errors.Is(err, actor.ErrClosed)
+	if isRefused && (e.Kind != shard.EffectActivate || c.succeeds(e.Server)) { // else an earlier run may serve
 		return ev
 	}
 	ev.Kind = shard.EventTimeout
+	if isRefused {
+		sleep(c.ctx, probeTimeout)
+		return ev
+	}
 	if c.dead(e.Server) {
 		ev.Kind = shard.EventSourceDown
 		if e.Kind == shard.EffectPrepare || e.Kind == shard.EffectActivate || e.Kind == shard.EffectDiscard {
@@ -342,7 +347,7 @@ const retryPause = 20 * time.Millisecond
 
 // order sends a command to a server until it answers.
 func (c *Coordinator) order(ctx context.Context, id shard.ServerID, m command) (commandReply, error) {
-	m.Term = c.term
+	m.Term, m.Run = c.term, c.info(id).Run
 	return instruct[commandReply](ctx, c, id, m)
 }
 

@@ -33,6 +33,7 @@ type placement struct {
 	naming    sync.Mutex // one write of an address at a time
 	mu        sync.Mutex
 	seen      map[shard.ServerID]address // the run of each server that counts, and where it is
+	open      map[shard.ServerID]bool    // whether another one was written down is not known
 	records   []shard.Record
 	revisions []store.Revision // 0: no record yet
 	writing   []sync.Mutex     // by shard: one write at a time
@@ -40,7 +41,7 @@ type placement struct {
 
 func newPlacement(kv store.KV, job string, shards int) *placement {
 	p := &placement{
-		kv: kv, prefix: "elasticps/" + job + "/", seen: map[shard.ServerID]address{},
+		kv: kv, prefix: "elasticps/" + job + "/", seen: map[shard.ServerID]address{}, open: map[shard.ServerID]bool{},
 		records: make([]shard.Record, shards), revisions: make([]store.Revision, shards),
 		writing: make([]sync.Mutex, shards),
 	}

@@ -34,6 +34,7 @@ func (c *Coordinator) refill(was shard.Assignment) (lost uint64, ok bool) {
 			c.log.Warn("lost shard cannot be given to a server", "shard", id, "err", err)
 			return 0, false
 		}
+		run := c.places.counts(to)
 		reply, err := c.fillFrom(id, saved.Ref().Name)
 		switch {
 		case err == nil:
@@ -47,7 +48,7 @@ func (c *Coordinator) refill(was shard.Assignment) (lost uint64, ok bool) {
 		default:
 			was = now
 			sleep(c.ctx, retryPause)
-			if !c.isUp(to) {
+			if !c.isUp(to) || c.places.counts(to) != run {
 				return 0, false // the next failover's
 			}
 		}

@@ -44,6 +44,20 @@ func (s *Server) register(ctx context.Context) (actor.Ref, error) {
 	}
 }
 
+// tellThatOut tells the coordinator that this run has nothing any more: who takes its place
+// need not wait for its end.
+func (s *Server) tellThatOut() {
+	for s.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
+		_, err := ask[done](ctx, s.cfg.Node, s.coordinator, outRequest{ID: s.cfg.ID, Run: s.info.Run})
+		cancel()
+		if err == nil {
+			return
+		}
+		sleep(s.ctx, rejoinPause)
+	}
+}
+
 // pages are the messages that tell the coordinator what this server holds.
 func (s *Server) pages() []registerRequest {
 	pages := []registerRequest{{Info: s.info}}
@@ -95,6 +109,7 @@ func (s *Server) rejoin(c *actor.Context) {
 			s.out.Store(true) // for good, also for coordinators to come: rejoining stays set
 			s.drop()
 			s.log.Warn("server is out of the job", "server", s.cfg.ID, "err", err)
+			s.tellThatOut()
 			return
 		}
 		s.log.Warn("server cannot reach the coordinator", "server", s.cfg.ID, "err", err)
@@ -130,13 +145,12 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
 			return err
 		}
 	}
-	former := c.places.where(m.Info.ID)
 	patience, cancel := context.WithTimeout(ctx.Context(), storeTimeout)
 	defer cancel()
 	if err := c.places.remember(patience, m.Info); err != nil {
 		return err
 	}
-	c.enter(m, a.copies, former)
+	c.enter(m, a.copies)
 	return ctx.Monitor(actor.Ref{Node: m.Info.Node, Name: m.Info.Process})
 }
 
@@ -184,9 +198,8 @@ func (c *Coordinator) arrive(m registerRequest) (*arrival, error) {
 	return a, nil
 }
 
-// enter makes a server that has registered part of the job, with what it has. Former is
-// the run of it that counted before.
-func (c *Coordinator) enter(m registerRequest, has copies, former address) {
+// enter makes a server that has registered part of the job, with what it has.
+func (c *Coordinator) enter(m registerRequest, has copies) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.servers[m.Info.ID]
@@ -213,7 +226,7 @@ func (c *Coordinator) enter(m registerRequest, has copies, former address) {
 				c.log.Error("shard lost: its only server has come back without it", "shard", id, "server", m.Info.ID)
 			}
 		}
-		c.fail(m.Info.ID, former.Addr, m.Info.Addr, missing)
+		c.fail(m.Info.ID, missing)
 	}
 	s.info, s.up = m.Info, true
 	c.unsettled = true
@@ -235,9 +248,9 @@ func (c *Coordinator) created(s *serverState, server shard.ServerID, id shard.ID
 func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
 	c.mu.Lock()
 	s := c.servers[m.ID]
-	if _, leaves := c.leaving[m.ID]; leaves || s == nil || s.info.Run != m.Run {
+	if _, leaves := c.leaving[m.ID]; leaves || s == nil || s.info.Run != m.Run || c.places.isOpen(m.ID) {
 		c.mu.Unlock()
-		if !leaves { // taken out, or replaced: it finds out which
+		if !leaves { // taken out or replaced, perhaps: it finds out which
 			_ = ctx.TryCast(ctx.From(), registerAgain{Term: c.term}) // the next report asks again
 		}
 		return

@@ -38,6 +38,34 @@ type address struct {
 	Addr          string    // of the node
 	Run           uint64    `json:",omitempty"`
 	Left          departure `json:",omitempty"`
+	// Before are earlier runs that may live: what the one that counts does, or that it is
+	// dead, says nothing about them. At most maxBefore.
+	Before []earlierRun `json:",omitempty"`
+}
+
+// earlierRun is a run of a server that does not count any more. One without address is never
+// known to be over.
+type earlierRun struct {
+	Run  uint64
+	Addr string // of the node
+}
+
+// maxBefore bounds the earlier runs of a server whose end is awaited; the first one stands
+// for more.
+const maxBefore = 16
+
+// replacedBy is the entry when another run counts, or the same one at another place. Two
+// runs cannot listen at one address.
+func (a address) replacedBy(info serverInfo) address {
+	is := address{ID: info.ID, Node: info.Node, Process: info.Process, Addr: info.Addr, Run: info.Run, Before: slices.Clone(a.Before)}
+	if a.ID != "" && a.Run != info.Run && a.Left == present { // who has left had nothing
+		is.Before = append(is.Before, earlierRun{a.Run, a.Addr})
+	}
+	is.Before = slices.DeleteFunc(is.Before, func(e earlierRun) bool { return e.Addr == info.Addr })
+	if n := len(is.Before); n > maxBefore {
+		is.Before = append([]earlierRun{{}}, is.Before[n-maxBefore+1:]...)
+	}
+	return is
 }
 
 // admits returns an error unless a run may take part: the one that counts, or a later one,
@@ -61,11 +89,29 @@ func (a address) admits(id shard.ServerID, run uint64, isEmpty bool) error {
 // remember writes down which run of a server counts and where it is. A coordinator that
 // comes later and never hears of that server can find out there whether it is dead.
 func (p *placement) remember(ctx context.Context, info serverInfo) error {
-	is := address{ID: info.ID, Node: info.Node, Process: info.Process, Addr: info.Addr, Run: info.Run}
-	if p.where(info.ID) == is {
+	at := p.where(info.ID)
+	if at.Run == info.Run && at.Node == info.Node && at.Process == info.Process && at.Addr == info.Addr && at.Left == present && !p.isOpen(info.ID) {
 		return nil
 	}
-	return p.note(ctx, info.ID, func(was address) (address, error) { return is, was.admits(info.ID, info.Run, true) })
+	return p.note(ctx, info.ID, func(was address) (address, error) {
+		return was.replacedBy(info), was.admits(info.ID, info.Run, true)
+	})
+}
+
+// bury writes down that earlier runs of a server are over, or have given up what they had.
+func (p *placement) bury(ctx context.Context, id shard.ServerID, runs ...uint64) error {
+	err := p.note(ctx, id, func(was address) (address, error) {
+		left := slices.DeleteFunc(slices.Clone(was.Before), func(e earlierRun) bool { return slices.Contains(runs, e.Run) })
+		if len(left) == len(was.Before) {
+			return was, errSettled
+		}
+		was.Before = left
+		return was, nil
+	})
+	if errors.Is(err, errSettled) {
+		return nil
+	}
+	return err
 }
 
 // leave writes down that a server has left. Its entry stays, as long as maxLeft others do
@@ -135,6 +181,7 @@ func (p *placement) note(ctx context.Context, id shard.ServerID, f func(was addr
 				return fmt.Errorf("ps: address of server %q: %w", id, err)
 			}
 		}
+		p.setOpen(id, true)
 		_, err = p.kv.CompareAndSwap(ctx, key, e.Revision, text)
 		if errors.Is(err, store.ErrConflict) {
 			continue // ends with ctx
@@ -142,6 +189,7 @@ func (p *placement) note(ctx context.Context, id shard.ServerID, f func(was addr
 		if err != nil {
 			return err
 		}
+		p.setOpen(id, false)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.seen[id] = is; is.ID == "" {
@@ -168,6 +216,30 @@ func (p *placement) addressOf(e store.Entry) (a address, err error) {
 		return address{}, fmt.Errorf("ps: store key %q: %w", e.Key, err)
 	}
 	return a, nil
+}
+
+func (p *placement) setOpen(id shard.ServerID, open bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open[id] = true; !open {
+		delete(p.open, id)
+	}
+}
+
+// isOpen reports whether another run of a server than the one that is known may count by
+// now: a write is under way, or what came of it is not known.
+func (p *placement) isOpen(id shard.ServerID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open[id]
+}
+
+// counts is the number of the run of a server that counts for certain, 0 if it is open.
+func (p *placement) counts(id shard.ServerID) uint64 {
+	if p.isOpen(id) {
+		return 0
+	}
+	return p.where(id).Run
 }
 
 // where is the run of a server that counts; zero if none is known.

@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -134,4 +135,62 @@ func TestPagesOfARegistration(t *testing.T) {
 	require.Equal(t, []uint32{0, 2, 3}, has(page(1, 3, 5, 3)))
 	require.Equal(t, []uint32{0, 2, 3, 7}, has(page(1, 5, 0, 7, 99)), "the job has no shard 99")
 	require.Equal(t, []uint32{1}, has(page(1, 0, 3, 1)), "it begins again")
+}
+
+// TestEarlierRunsAreAwaited until each is known to be over: one at the address of a later one
+// is, and of too many the first are not forgotten.
+func TestEarlierRunsAreAwaited(t *testing.T) {
+	kv := memoryStore(t)
+	p := placementOn(t, kv)
+	run := func(number uint64, addr string) []earlierRun {
+		require.NoError(t, p.remember(t.Context(), serverInfo{ID: "s", Run: number, Addr: addr}))
+		return placementOn(t, kv).where("s").Before
+	}
+	require.Empty(t, run(1, "a"))
+	require.Empty(t, run(2, "a"), "two cannot listen there")
+	require.Equal(t, []earlierRun{{2, "a"}}, run(3, "b"))
+	require.Equal(t, []earlierRun{{2, "a"}}, run(3, "b"), "the same one")
+	require.Equal(t, []earlierRun{{2, "a"}, {3, "b"}}, run(4, "c"))
+	require.Equal(t, []earlierRun{{3, "b"}, {4, "c"}}, run(5, "a"))
+	require.NoError(t, p.bury(t.Context(), "s", 4, 99))
+	require.NoError(t, p.bury(t.Context(), "none", 1))
+	require.Equal(t, []earlierRun{{3, "b"}}, placementOn(t, kv).where("s").Before)
+	require.NoError(t, p.leave(t.Context(), "s", removed))
+	require.Equal(t, []earlierRun{{3, "b"}}, run(6, "d"), "who has left had nothing")
+	for i := range uint64(2 * maxBefore) {
+		run(7+i, fmt.Sprint("e", i))
+	}
+	before := placementOn(t, kv).where("s").Before
+	require.Len(t, before, maxBefore)
+	require.Equal(t, earlierRun{}, before[0], "more than are known by name: never over")
+	require.NoError(t, p.bury(t.Context(), "s", 3))
+	require.Len(t, placementOn(t, kv).where("s").Before, maxBefore)
+}
+
+// TestRunIsOpen while the outcome of a write is not known, and until the next one is.
+func TestRunIsOpen(t *testing.T) {
+	fails := true
+	p := placementOn(t, &unsureStore{memoryStore(t), &fails})
+	require.ErrorIs(t, p.remember(t.Context(), serverInfo{ID: "s", Run: 2}), store.ErrUnknown)
+	require.True(t, p.isOpen("s"))
+	require.Zero(t, p.counts("s"))
+	require.ErrorIs(t, p.remember(t.Context(), serverInfo{ID: "s", Run: 1}), ErrNotMember, "the write took place")
+	fails = false
+	require.NoError(t, p.remember(t.Context(), serverInfo{ID: "s", Run: 2}))
+	require.False(t, p.isOpen("s"))
+	require.EqualValues(t, 2, p.counts("s"))
+}
+
+// unsureStore writes and does not say so, while it fails.
+type unsureStore struct {
+	store.KV
+	fails *bool
+}
+
+func (u *unsureStore) CompareAndSwap(ctx context.Context, key string, old store.Revision, value []byte) (store.Revision, error) {
+	r, err := u.KV.CompareAndSwap(ctx, key, old, value)
+	if *u.fails {
+		return 0, store.ErrUnknown
+	}
+	return r, err
 }

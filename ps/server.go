@@ -305,6 +305,10 @@ func (a *serverActor) Receive(c *actor.Context, msg any) error {
 			answer(c, err, nil)
 			return nil
 		}
+		if m.Run != s.info.Run {
+			answer(c, fmt.Errorf("%w: run %d of server %q, this is run %d", ErrUnavailable, m.Run, s.cfg.ID, s.info.Run), nil)
+			return nil
+		}
 		s.spawn(func() { s.answer(req, m) })
 	case saveRequest:
 		req := c.Request()

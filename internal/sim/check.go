@@ -19,8 +19,8 @@ type history struct {
 	seen   [NumBlocks]uint64   // acknowledged to a worker, or read by one
 	reads  [NumBlocks][]uint64 // different contents that were read
 	losses int
-	latest shard.Epoch // of an answer, or of a beginning after a loss
-	epochs map[shard.Epoch]shard.ServerID
+	latest shard.Epoch            // of an answer, or of a beginning after a loss
+	epochs map[shard.Epoch]string // which process
 }
 
 // lossGrace is how long the coordinator of a move may take to learn that a server has died.
@@ -32,12 +32,12 @@ func (h *history) answered(r *replica) {
 	if r.copy.State == shard.Frozen {
 		return // what was asked for before it froze
 	}
-	if first, ok := h.epochs[epoch]; ok && first != r.at.id {
-		h.w.fail("I2: shard %d: %s and %s both answered at epoch %d", h.id, first, r.at.id, epoch)
+	if first, ok := h.epochs[epoch]; ok && first != r.at.name {
+		h.w.fail("I2: shard %d: %s and %s both answered at epoch %d", h.id, first, r.at.name, epoch)
 	}
-	h.epochs[epoch] = r.at.id
+	h.epochs[epoch] = r.at.name
 	if epoch < h.latest {
-		h.w.fail("I2: shard %d: %s answers at epoch %d after another has answered at epoch %d", h.id, r.at.id, epoch, h.latest)
+		h.w.fail("I2: shard %d: %s answers at epoch %d after another has answered at epoch %d", h.id, r.at.name, epoch, h.latest)
 	}
 	h.latest = epoch
 }
@@ -81,7 +81,7 @@ func (h *history) read(r *replica, o *operation, set uint64) {
 // complete says whether a server holds a copy with everything that was acknowledged.
 func (h *history) complete(id shard.ServerID) bool {
 	s := h.w.server(id)
-	if !s.up {
+	if !s.up || !s.counts() {
 		return false
 	}
 	r := s.replicas[h.id]
@@ -102,7 +102,7 @@ func (r *replica) has(seen [NumBlocks]uint64) bool {
 func (h *history) checkMembers() {
 	rec := h.w.store.entries[h.id].record
 	for _, id := range rec.Followers {
-		if id == "" || !h.w.server(id).up {
+		if id == "" || !h.w.server(id).up || !h.w.server(id).counts() {
 			continue
 		}
 		r := h.w.server(id).replicas[h.id]
@@ -111,7 +111,7 @@ func (h *history) checkMembers() {
 		}
 	}
 	owner := h.w.server(rec.Assignment.Owner)
-	if r := owner.replicas[h.id]; owner.up && r.copy.MayAcknowledge(rec.Assignment.Epoch) && !r.has(h.seen) {
+	if r := owner.replicas[h.id]; owner.up && owner.counts() && r.copy.MayAcknowledge(rec.Assignment.Epoch) && !r.has(h.seen) {
 		h.w.fail("I3: shard %d: owner %s lacks what was acknowledged: %s", h.id, owner.id, describeCopy(r.copy))
 	}
 }
@@ -168,7 +168,7 @@ func (w *World) checkWrite(id int, before, after shard.Record, seen time.Duratio
 // justDied says whether a server has lost its copy since it was seen to have one, or so
 // lately that a coordinator may not know.
 func (w *World) justDied(h *history, id shard.ServerID, seen time.Duration) bool {
-	died := w.server(id).diedAt
+	died := max(w.server(id).diedAt, w.store.runs[id].since)
 	if h.complete(id) {
 		return false
 	}
@@ -228,6 +228,11 @@ func (w *World) checkEqual(r, owner *replica, change uint64) {
 func (w *World) unsettled() error {
 	if len(w.coords) != 1 {
 		return fmt.Errorf("%d coordinators", len(w.coords))
+	}
+	for _, s := range w.others {
+		if s.up {
+			return fmt.Errorf("%s lives beside the run that counts", s.name)
+		}
 	}
 	for _, d := range w.coords[0].moves {
 		if d != nil {

@@ -31,7 +31,12 @@ type knowledge struct {
 
 // view is what a coordinator knows of a server.
 type view struct {
-	run    int
+	at     *server  // the process that has registered, nil for none
+	number uint64   // of its run
+	before []former // earlier runs that may live
+	asks   uint64   // the run that is being written down
+	asked  uint64   // how many were
+	isOpen bool     // whether another one was, is not known
 	heard  time.Duration
 	sent   time.Duration // when that was sent, as the observer knows
 	deadAt time.Duration // when it was asked whether a process runs there, and none did
@@ -50,8 +55,15 @@ func (w *World) startCoordinator() {
 	for i := range w.shards {
 		c.known = append(c.known, knowledge{entry: w.store.entries[i], learned: c.clock(), since: c.clock()})
 	}
-	for range w.servers {
-		c.views = append(c.views, view{heard: c.clock()})
+	for _, s := range w.servers {
+		known := w.store.runs[s.id]
+		known.revision++ // what the coordinator before has written of it comes too late
+		w.store.runs[s.id] = known
+		v := view{heard: c.clock(), number: known.number, before: known.before}
+		if !w.profile.twins {
+			v = view{heard: c.clock(), at: s}
+		}
+		c.views = append(c.views, v)
 	}
 	c.moves = make([]*drive, len(w.shards))
 	w.coords = append(w.coords, c)
@@ -301,8 +313,9 @@ func (c *coordinator) orderForMove(e shard.Effect, then func(shard.EventKind, *s
 			then(0, nil)
 			return
 		case e.Kind == shard.EffectActivate && k.record.Followers.Len() > 0 && !c.w.mutants.RestoreAlways:
-		case answered:
+		case answered && !(e.Kind == shard.EffectActivate && c.mayLive(e.Server)): // what a later run says is no news of an earlier one
 			event = shard.EventFailed
+		case c.mayLive(e.Server):
 		case c.view(e.Server).deadAt > begin && (e.Kind == shard.EffectPrepare || e.Kind == shard.EffectActivate || e.Kind == shard.EffectDiscard):
 			event = shard.EventTargetDown
 		case c.view(e.Server).deadAt > begin:
@@ -330,11 +343,18 @@ func hasNone(c shard.Copy) bool {
 
 // order sends an order to a server until it is answered or time is up.
 func (c *coordinator) order(e shard.Effect, proof bool, timeout time.Duration, then func(ok, answered bool, now shard.Copy)) {
-	s := c.w.server(e.Server)
-	c.call(s, timeout, func(answer func(bool, shard.Copy)) { s.replicas[e.Shard].order(e, proof, answer) }, then)
+	s := c.view(e.Server).at
+	peers := map[shard.ServerID]*server{}
+	for _, id := range append(e.Followers.IDs(), e.Peer) {
+		if id != "" && c.view(id).at != nil {
+			peers[id] = c.view(id).at
+		}
+	}
+	c.call(s, timeout, func(answer func(bool, shard.Copy)) { s.replicas[e.Shard].order(e, peers, proof, answer) }, then)
 }
 
-// call has a server do something until it answers or time is up; then is called once.
+// call has a server do something until it answers or time is up; then is called once. A nil
+// server has not registered, and is silent.
 func (c *coordinator) call(s *server, timeout time.Duration, do func(answer func(bool, shard.Copy)), then func(ok, answered bool, now shard.Copy)) {
 	over := false
 	end := func(ok, answered bool, now shard.Copy) {
@@ -343,8 +363,16 @@ func (c *coordinator) call(s *server, timeout time.Duration, do func(answer func
 			then(ok, answered, now)
 		}
 	}
+	if s == nil {
+		c.after(timeout, func() { end(false, false, shard.Copy{}) })
+		return
+	}
+	number := c.view(s.id).number
 	ask := func() {
 		c.w.send(c.process, s.process, func() {
+			if s.number != number && c.w.profile.twins {
+				return // it was for an earlier run
+			}
 			do(func(ok bool, now shard.Copy) {
 				c.w.send(s.process, c.process, func() { end(ok, true, now) })
 			})

@@ -15,7 +15,9 @@
 // other incarnations, and servers hear which of them still exist. Two coordinators work at
 // once, hang, and stop between two steps. The store goes away, and its answers are lost.
 // Clocks drift apart. Some faults are aimed: a server crashes between serving and saying
-// so, a promoted shard is moved on at once.
+// so, a promoted shard is moved on at once. In worlds of their own (NewTwins) other processes
+// are started under the names of servers that live, and those come back when they were
+// replaced.
 //
 // Not simulated are the optimizer and the order in which it adds, the clocks of BSP, frames
 // and their bounds on the wire, checkpoints (a shard that is lost begins anew), and several
@@ -42,8 +44,8 @@
 //	go test ./internal/sim -run TestSeeds -sim.seed 42
 //
 // The first tries seeds that nobody has tried, and prints for one that fails the command
-// that repeats it and the end of its log. The second prints the whole log of one seed. A line
-// of it has the virtual time, who does something, and what: "store:" is a write that took
+// that repeats it and the end of its log. The second prints the whole log of one seed;
+// TestFreshTwins and TestTwins do the same for the worlds of NewTwins. A line of it has the virtual time, who does something, and what: "store:" is a write that took
 // place, with the record after it; an arrow goes from a copy, or a phase of a move, before
 // to that after; the last line names the invariant. Whoever looks for a cause begins at the
 // server of the last line and goes back through what happened to its copy.

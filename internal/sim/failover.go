@@ -10,7 +10,7 @@ import (
 func (c *coordinator) tick() {
 	c.after(beatEvery, c.tick)
 	for i := range c.views {
-		c.probe(c.w.servers[i])
+		c.probe(&c.views[i])
 	}
 	for i := range c.known {
 		k := &c.known[i]
@@ -36,7 +36,11 @@ func (c *coordinator) retain() {
 	if w.mutants.RetainMissesOne {
 		live = live[1:]
 	}
-	for _, s := range w.servers {
+	for _, v := range c.views {
+		s := v.at
+		if s == nil {
+			continue
+		}
 		w.send(c.process, s.process, func() {
 			for _, r := range s.replicas {
 				r.retain(horizon, live)
@@ -47,21 +51,38 @@ func (c *coordinator) retain() {
 
 // probe asks the host of a silent server whether a process runs there. It answers also
 // for one that hangs, which says then that nothing is proven.
-func (c *coordinator) probe(s *server) {
-	v, now := c.view(s.id), c.clock()
-	if !c.suspects(s.id) || now-v.probed < stepTimeout {
+func (c *coordinator) probe(v *view) {
+	now := c.clock()
+	if now-v.probed < stepTimeout {
+		return
+	}
+	for _, f := range v.before {
+		v.probed = now
+		c.knock(f, func() { v.forget(f) })
+	}
+	if v.at == nil || now-v.heard <= suspectAfter {
 		return
 	}
 	v.probed = now
-	if c.cut(s.process) || s.process.cut(c.process) {
+	is := former{v.at, v.number}
+	c.knock(is, func() {
+		if v.number == is.number {
+			v.deadAt = max(v.deadAt, now)
+		}
+	})
+}
+
+// knock finds out that a run of a server is over, if it is.
+func (c *coordinator) knock(f former, over func()) {
+	if c.cut(f.at.process) || f.at.process.cut(c.process) {
 		return
 	}
 	c.w.after(c.w.delay(), func() {
-		none := !s.up
+		none := f.over()
 		c.w.after(c.w.delay(), func() {
 			c.wake(c.run, func() {
 				if none {
-					v.deadAt = max(v.deadAt, now)
+					over()
 				}
 			})
 		})
@@ -83,6 +104,7 @@ func (c *coordinator) reconcile(i int) {
 		isGone = isGone || (c.w.mutants.ReportIsProof && k.goneAt > 0)
 	}
 	isDown := isGone || isDead || c.suspects(owner)
+	isGone = isGone && !c.mayLive(owner)
 	switch {
 	case k.busy:
 	case isDown && r.Followers.Len() > 0:
@@ -104,12 +126,18 @@ func (c *coordinator) reconcile(i int) {
 // shard, as long as the record is the one that is known.
 func (c *coordinator) isDead(i int, id shard.ServerID) bool {
 	at := c.view(id).deadAt
-	return at > 0 && at >= c.known[i].learned
+	return at > 0 && at >= c.known[i].learned && !c.mayLive(id)
+}
+
+// mayLive says whether an earlier run of a server may live, and have what the run that
+// counts has not.
+func (c *coordinator) mayLive(id shard.ServerID) bool {
+	return len(c.view(id).before) > 0 && !c.w.mutants.LaterRunIsProof
 }
 
 // ask asks a follower that seems to have no copy, and drops it if that is so.
 func (c *coordinator) ask(i int, id shard.ServerID) {
-	s, revision := c.w.server(id), c.known[i].revision
+	s, revision := c.view(id).at, c.known[i].revision
 	c.call(s, resendEvery, func(answer func(bool, shard.Copy)) { answer(true, s.replicas[i].copy) },
 		func(ok, _ bool, now shard.Copy) {
 			if ok && hasNone(now) && c.known[i].revision == revision {
@@ -165,7 +193,7 @@ func (c *coordinator) refill(i int) {
 	first := c.w.rng.IntN(len(c.w.servers))
 	for n := range c.w.servers {
 		s := c.w.servers[(first+n)%len(c.w.servers)]
-		if c.suspects(s.id) || !s.up {
+		if c.suspects(s.id) || !s.up || c.view(s.id).at != s || !s.counts() {
 			continue
 		}
 		begun := func(cur shard.Record) (shard.Record, time.Duration, bool) {
@@ -183,7 +211,7 @@ func (c *coordinator) replicate(i int) {
 	first := c.w.rng.IntN(len(c.w.servers))
 	for n := range c.w.servers {
 		s := c.w.servers[(first+n)%len(c.w.servers)]
-		if s.id == r.Assignment.Owner || r.Followers.Has(s.id) || c.suspects(s.id) || c.view(s.id).run == 0 {
+		if s.id == r.Assignment.Owner || r.Followers.Has(s.id) || c.suspects(s.id) || c.view(s.id).copies == nil {
 			continue
 		}
 		m, effects, err := shard.Replicate(r, s.id)
@@ -236,13 +264,13 @@ func (c *coordinator) drop(i int, follower shard.ServerID, sure bool) {
 			c.keep(i, c.known[i].record)
 		})
 	}
-	sure = sure && (k.isGone() || c.isDead(i, was.Assignment.Owner))
+	sure = sure && (k.isGone() && !c.mayLive(was.Assignment.Owner) || c.isDead(i, was.Assignment.Owner))
 	if sure || !was.Followers.Has(follower) || c.w.mutants.DropOrphans {
 		write()
 		return
 	}
 	k.busy = true
-	owner := c.w.server(was.Assignment.Owner)
+	owner := c.view(was.Assignment.Owner).at
 	has := func(answer func(bool, shard.Copy)) {
 		now := owner.replicas[i].copy
 		ok := owns(now) && now.Epoch == was.Assignment.Epoch
@@ -251,9 +279,11 @@ func (c *coordinator) drop(i int, follower shard.ServerID, sure bool) {
 		}
 		answer(ok, now)
 	}
+	v := c.view(was.Assignment.Owner)
+	number := v.number
 	c.call(owner, stepTimeout, has, func(ok, _ bool, _ shard.Copy) {
 		c.known[i].busy = false
-		if ok {
+		if ok && (v.number == number && !v.isOpen || c.w.mutants.LaterRunIsProof) {
 			write()
 		}
 	})
@@ -284,14 +314,14 @@ func (c *coordinator) lost(i int, owner, follower shard.ServerID, epoch shard.Ep
 }
 
 // reported takes what a server says about itself and its copies.
-func (c *coordinator) reported(id shard.ServerID, run int, sent time.Duration, copies []shard.Copy) {
-	v := c.view(id)
-	if run < v.run {
+func (c *coordinator) reported(s *server, number uint64, sent time.Duration, copies []shard.Copy) {
+	v := c.view(s.id)
+	if !c.admits(s, number) {
 		return
 	}
-	v.run, v.heard, v.sent, v.copies = run, c.clock(), sent, copies
+	v.at, v.number, v.heard, v.sent, v.copies = s, number, c.clock(), sent, copies
 	for i, held := range copies {
-		c.judge(i, id, held)
+		c.judge(i, s.id, held)
 	}
 }
 

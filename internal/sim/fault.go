@@ -115,12 +115,15 @@ func (w *World) crash(s *server) {
 	if w.rng.IntN(2) == 0 {
 		back = w.between(0, beatEvery) // before anybody misses it
 	}
-	w.after(back, func() {
-		if !s.up {
-			w.note("%s is started again", s.name)
-			s.start()
-		}
-	})
+	w.after(back, func() { w.revive(s) })
+}
+
+// revive starts a server again that has ended, unless it has another process.
+func (w *World) revive(s *server) {
+	if !s.up && w.server(s.id) == s {
+		w.note("%s is started again", s.name)
+		s.start()
+	}
 }
 
 // stumble has a server crash soon after it has carried out an order, at times before its

@@ -33,4 +33,6 @@ type Mutants struct {
 	RetainMissesOne   bool // a worker that is alive is taken for gone
 	DropUnasked       bool // a follower that has joined a moment ago is dropped without asking the owner
 	DropOrphans       bool // followers are dropped while their owner is down
+	EarlierRunReturns bool // an earlier run of a server is taken in while the later one seems to be down
+	LaterRunIsProof   bool // what the later run of a server does or says counts for the earlier ones
 }

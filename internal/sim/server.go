@@ -12,12 +12,14 @@ type server struct {
 	id       shard.ServerID
 	replicas []*replica
 	diedAt   time.Duration
+	number   uint64 // of the run: those of later runs of the same name are higher
 }
 
 func newServer(w *World, i int) *server {
 	id := shard.ServerID(rune('a' + i))
 	s := &server{process: w.newProcess(string(id)), id: id}
 	s.start()
+	w.store.runs[id] = counted{number: s.number}
 	return s
 }
 
@@ -28,12 +30,15 @@ func (w *World) server(id shard.ServerID) *server { return w.servers[id[0]-'a'] 
 func (s *server) start() {
 	s.up, s.hungUntil = true, 0
 	s.run++
+	s.w.numbers++
+	s.number = s.w.numbers
 	s.replicas = nil
 	for i := range s.w.profile.shards {
 		s.replicas = append(s.replicas, &replica{at: s, index: i})
 	}
 	s.after(s.w.between(0, beatEvery), s.tick)
 	s.report()
+	s.insist()
 }
 
 func (s *server) crash() {
@@ -65,9 +70,9 @@ func (s *server) report() {
 	for i, r := range s.replicas {
 		copies[i] = r.copy
 	}
-	run, now := s.run, s.w.now
+	number, now := s.number, s.w.now
 	for _, c := range s.w.coords {
-		s.w.send(s.process, c.process, func() { c.reported(s.id, run, now, copies) })
+		s.w.send(s.process, c.process, func() { c.reported(s, number, now, copies) })
 	}
 }
 
@@ -106,9 +111,10 @@ type replica struct {
 	frozen    uint64    // the attempt whose freeze was confirmed
 	waiting   []request
 	orders    []orderWait
-	in        *stream       // a follower's
-	answered  time.Duration // when a beat was last answered, by this clock
-	mute      time.Duration // until when a promoted follower says nothing, by this clock
+	in        *stream                    // a follower's
+	answered  time.Duration              // when a beat was last answered, by this clock
+	mute      time.Duration              // until when a promoted follower says nothing, by this clock
+	peers     map[shard.ServerID]*server // the processes that the last order has named
 }
 
 // request is a push or a pull that waits until what it would say is confirmed.
@@ -212,11 +218,11 @@ func (r *replica) clear() {
 }
 
 // order performs one order of a coordinator; answer may be called later or never.
-func (r *replica) order(e shard.Effect, proof bool, answer func(ok bool, now shard.Copy)) {
+func (r *replica) order(e shard.Effect, peers map[shard.ServerID]*server, proof bool, answer func(ok bool, now shard.Copy)) {
 	if wait := r.mute - r.at.clock(); wait > 0 && e.Kind == shard.EffectFollow && !r.at.w.mutants.FollowWhileMute {
 		// Nobody else may get the shard while a former owner may have a lease: the next one
 		// would not know of it.
-		r.at.after(wait+time.Microsecond, func() { r.order(e, proof, answer) })
+		r.at.after(wait+time.Microsecond, func() { r.order(e, peers, proof, answer) })
 		return
 	}
 	was := r.copy
@@ -231,6 +237,7 @@ func (r *replica) order(e shard.Effect, proof bool, answer func(ok bool, now sha
 		return
 	}
 	if next != was {
+		r.peers = peers
 		r.at.w.note("%s: %v of shard %d: %s -> %s", r.at.name, e.Kind, e.Shard, describeCopy(was), describeCopy(next))
 		r.become(e, was, next, proof)
 		r.at.w.stumble(r.at, e.Kind)

@@ -28,18 +28,12 @@ var (
 // protocol are in mutation_test.go, each with the fault that it shows.
 const seeds = 1000
 
-// explain runs a seed again with its log.
-func explain(n uint64, mutants sim.Mutants) string {
-	w := sim.New(n, mutants, true)
-	err := w.Run()
-	log := w.Log()
-	return fmt.Sprintf("seed %d: %v\nagain: go test ./internal/sim -run TestSeeds -sim.seed %d\n%s",
-		n, err, n, strings.Join(log[max(0, len(log)-*tail):], "\n"))
-}
+// world makes the world of a seed: New or NewTwins.
+type world func(seed uint64, mutants sim.Mutants, verbose bool) *sim.World
 
 // schedules runs the seeds from first on, on every processor, while more says so. It
 // returns how often what has happened.
-func schedules(t *testing.T, first uint64, more func(n uint64) bool) map[string]int {
+func schedules(t *testing.T, make world, first uint64, more func(n uint64) bool) map[string]int {
 	var next, events, failed atomic.Uint64
 	counts := map[string]int{}
 	var mu sync.Mutex
@@ -51,7 +45,7 @@ func schedules(t *testing.T, first uint64, more func(n uint64) bool) map[string]
 				if !more(n) {
 					return
 				}
-				w := sim.New(first+n, sim.Mutants{}, false)
+				w := make(first+n, sim.Mutants{}, false)
 				if err := w.Run(); err != nil {
 					failed.Store(first + n)
 				}
@@ -68,23 +62,44 @@ func schedules(t *testing.T, first uint64, more func(n uint64) bool) map[string]
 	all.Wait()
 	t.Logf("%d events: %v", events.Load(), counts)
 	if n := failed.Load(); n != 0 {
-		t.Fatal(explain(n, sim.Mutants{}))
+		t.Fatal(explain(t, make, n))
 	}
 	return counts
+}
+
+// explain runs a seed again with its log.
+func explain(t *testing.T, make world, n uint64) string {
+	w := make(n, sim.Mutants{}, true)
+	err := w.Run()
+	log := w.Log()
+	test := "TestSeeds"
+	if strings.Contains(t.Name(), "Twins") {
+		test = "TestTwins"
+	}
+	return fmt.Sprintf("seed %d: %v\nagain: go test ./internal/sim -run %s -sim.seed %d\n%s",
+		n, err, test, n, strings.Join(log[max(0, len(log)-*tail):], "\n"))
+}
+
+// one runs the seed of -sim.seed, with its log, if there is one.
+func one(t *testing.T, make world) bool {
+	if *seed == 0 {
+		return false
+	}
+	w := make(*seed, sim.Mutants{}, true)
+	err := w.Run()
+	fmt.Fprintln(os.Stderr, strings.Join(w.Log(), "\n"))
+	require.NoError(t, err)
+	return true
 }
 
 // TestSeeds runs the seeds that every run tries, or the one of -sim.seed. They have to
 // reach what the protocol has: each way in which a move ends, and each way out of trouble.
 func TestSeeds(t *testing.T) {
-	if *seed != 0 {
-		w := sim.New(*seed, sim.Mutants{}, true)
-		err := w.Run()
-		fmt.Fprintln(os.Stderr, strings.Join(w.Log(), "\n"))
-		require.NoError(t, err)
+	if one(t, sim.New) {
 		return
 	}
 	t.Parallel()
-	counts := schedules(t, 1, func(n uint64) bool { return n < seeds })
+	counts := schedules(t, sim.New, 1, func(n uint64) bool { return n < seeds })
 	for _, what := range []string{
 		"move moved", "move aborted", "move lost", "move superseded",
 		"switch moved", "switch aborted", "switch lost", "switch superseded",
@@ -95,14 +110,39 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestFresh runs seeds that nobody has tried, for -sim.duration.
+// TestTwins is TestSeeds for jobs in which several processes live under the name of one
+// server: one that was replaced, and comes back.
+func TestTwins(t *testing.T) {
+	if one(t, sim.NewTwins) {
+		return
+	}
+	t.Parallel()
+	counts := schedules(t, sim.NewTwins, 1, func(n uint64) bool { return n < seeds })
+	for _, what := range []string{
+		"run replaced", "run expelled", "move moved", "switch moved", "replicate moved",
+		"acknowledged", "read", "promotion", "refollow", "drop", "loss",
+	} {
+		require.Positive(t, counts[what], "no schedule has had: %s", what)
+	}
+}
+
+// TestFresh runs seeds that nobody has tried, for -sim.duration, and TestFreshTwins as long.
 func TestFresh(t *testing.T) {
 	if *seed != 0 {
 		t.Skip("one seed only")
 	}
 	t.Parallel()
 	end := time.Now().Add(*duration)
-	schedules(t, uint64(time.Now().UnixNano()), func(uint64) bool { return time.Now().Before(end) })
+	schedules(t, sim.New, uint64(time.Now().UnixNano()), func(uint64) bool { return time.Now().Before(end) })
+}
+
+func TestFreshTwins(t *testing.T) {
+	if *seed != 0 {
+		t.Skip("one seed only")
+	}
+	t.Parallel()
+	end := time.Now().Add(*duration)
+	schedules(t, sim.NewTwins, uint64(time.Now().UnixNano()), func(uint64) bool { return time.Now().Before(end) })
 }
 
 // TestSameSeed runs seeds twice: what happens follows from the seed alone.

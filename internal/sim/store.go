@@ -16,10 +16,13 @@ type entry struct {
 type store struct {
 	*process
 	entries   []entry
+	runs      map[shard.ServerID]counted
 	awayUntil time.Duration
 }
 
-func newStore(w *World) *store { return &store{process: w.newProcess("store")} }
+func newStore(w *World) *store {
+	return &store{process: w.newProcess("store"), runs: map[shard.ServerID]counted{}}
+}
 
 // swap is a compare-and-swap asked for by a process. The answer may be lost, and
 // may come for a write that was given up long ago. Seen is when what the write relies on

@@ -88,9 +88,12 @@ type stream struct {
 // open starts a stream that fills the target's copy block by block, or that goes on with
 // a follower whose state is the same.
 func (r *replica) open(to shard.ServerID, attempt uint64, refollow bool) {
-	t := r.at.w.server(to)
 	if s := r.streamTo(to); s != nil {
 		s.end("replaced")
+	}
+	t := r.peers[to]
+	if t == nil {
+		return // who ordered it does not know where that is
 	}
 	s := &stream{owner: r, to: t, attempt: attempt, out: newPipe(r.at.process, t.process), back: newPipe(t.process, r.at.process), heard: r.at.clock()}
 	r.streams = append(r.streams, s)

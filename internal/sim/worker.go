@@ -28,6 +28,7 @@ type worker struct {
 type route struct {
 	owner shard.ServerID
 	epoch shard.Epoch
+	at    *server // the process, nil if it is not known
 }
 
 // line is the sequence of one worker's pushes to one shard.
@@ -135,7 +136,10 @@ func (o *operation) send() {
 		k.ask(o.shard)
 	}
 	if to.epoch != 0 {
-		s := k.w.server(to.owner)
+		s := to.at
+		if s == nil || !s.up {
+			s = k.w.anyOf(to.owner)
+		}
 		floor := k.lines[o.shard].floor()
 		k.w.send(k.process, s.process, func() { s.replicas[o.shard].take(o, to.epoch, floor) })
 	}
@@ -166,7 +170,8 @@ func (k *worker) ask(i int) {
 	c := k.w.coords[k.w.rng.IntN(len(k.w.coords))]
 	k.w.send(k.process, c.process, func() {
 		a := c.known[i].record.Assignment
-		k.w.send(c.process, k.process, func() { k.learn(i, route{a.Owner, a.Epoch}) })
+		at := c.view(a.Owner).at
+		k.w.send(c.process, k.process, func() { k.learn(i, route{a.Owner, a.Epoch, at}) })
 	})
 }
 
@@ -180,10 +185,10 @@ func (k *worker) learn(i int, r route) {
 func (r *replica) take(o *operation, epoch shard.Epoch, floor uint64) {
 	w, k := r.at.w, o.k
 	if !r.copy.MayAcknowledge(epoch) {
-		where := route{r.copy.Peer, r.copy.Epoch}
+		where := route{r.copy.Peer, r.copy.Epoch, nil}
 		switch r.copy.State {
 		case shard.Serving, shard.Following:
-			where.owner = r.at.id
+			where.owner, where.at = r.at.id, r.at
 		case shard.Released:
 		case shard.CaughtUp:
 			if epoch >= where.epoch {

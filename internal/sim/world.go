@@ -50,7 +50,9 @@ type World struct {
 	// lateUntil is when the last coordinator that hung went on: it goes by old news at first.
 	lateUntil time.Duration
 
-	servers []*server
+	servers []*server      // by name: the process that counts, as the store has it
+	others  []*server      // that live under a name as well: earlier runs, and some that come
+	numbers uint64         // of runs so far
 	coords  []*coordinator // those whose process lives
 	workers []*worker
 	store   *store
@@ -78,6 +80,7 @@ type profile struct {
 	weights                             [numFaults]int
 	faultEvery                          time.Duration
 	streamTimeout                       time.Duration // after which an owner gives a follower up
+	twins                               bool          // a server may have several processes
 }
 
 type event struct {
@@ -249,14 +252,29 @@ func New(seed uint64, mutants Mutants, verbose bool) *World {
 
 // NewFrom makes the world that follows from a source of numbers.
 func NewFrom(source rand.Source, mutants Mutants, verbose bool) *World {
+	return newWorld(source, mutants, verbose, false)
+}
+
+// NewTwins makes the world of a seed in which other processes are started under the names
+// of servers that live: one coordinator at a time then, because the next one fences the one
+// before, which is not simulated.
+func NewTwins(seed uint64, mutants Mutants, verbose bool) *World {
+	return newWorld(rand.NewPCG(seed, 0x52), mutants, verbose, true)
+}
+
+func newWorld(source rand.Source, mutants Mutants, verbose, twins bool) *World {
 	w := &World{rng: rand.New(source), mutants: mutants, verbose: verbose, faulty: true, Counts: map[string]int{}}
 	w.profile = w.draw()
+	if w.profile.twins = twins; twins {
+		w.profile.weights[faultSecond] = 0
+		w.after(w.between(0, w.profile.length/2), w.nextTwin)
+	}
 	w.store = newStore(w)
 	for i := range w.profile.servers {
 		w.servers = append(w.servers, newServer(w, i))
 	}
 	for i := range w.profile.shards {
-		w.shards = append(w.shards, &history{w: w, id: shard.ID(i), epochs: map[shard.Epoch]shard.ServerID{}})
+		w.shards = append(w.shards, &history{w: w, id: shard.ID(i), epochs: map[shard.Epoch]string{}})
 		a := shard.Assignment{Shard: shard.ID(i), Epoch: 1, Owner: w.servers[i%len(w.servers)].id}
 		w.store.entries = append(w.store.entries, entry{record: shard.Record{Assignment: a}, revision: 1})
 		w.servers[i%len(w.servers)].replicas[i].copy = shard.ServeFirst(a)

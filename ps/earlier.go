@@ -1,0 +1,97 @@
+package ps
+
+import (
+	"context"
+	"maps"
+
+	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// What the coordinator does about earlier runs of a server that may live.
+
+// succeeds reports whether no earlier run of a server may have anything: each has ended,
+// or has said that it gave up. Only then does what the run that counts does, has or says
+// go for the server.
+func (c *Coordinator) succeeds(id shard.ServerID) bool {
+	at := c.places.where(id)
+	if len(at.Before) == 0 {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
+	defer cancel()
+	var over []uint64
+	for _, e := range at.Before {
+		if e.Addr != "" && vacant(ctx, e.Addr) { // only one run can listen there
+			over = append(over, e.Run)
+		}
+	}
+	if len(over) > 0 && c.places.bury(ctx, id, over...) != nil {
+		return false // it is asked again
+	}
+	return len(over) == len(at.Before)
+}
+
+// notSeen takes from the records of a server those of shards that its run that counts is not
+// known to have had, and returns them: an earlier run may have them.
+func (c *Coordinator) notSeen(id shard.ServerID, held map[shard.ID]shard.Record) map[shard.ID]shard.Record {
+	rest := map[shard.ID]shard.Record{}
+	run := c.places.counts(id)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.servers[id]
+	for i, r := range held {
+		if s == nil || run == 0 || s.info.Run != run || s.lost[i] {
+			rest[i] = r
+			delete(held, i)
+		}
+	}
+	return rest
+}
+
+// refillLater goes on with the shards that the run of their owner that counts has never had,
+// when the earlier ones are over. The caller holds c.mu.
+func (c *Coordinator) refillLater() {
+	for id, s := range c.servers {
+		if !s.up || len(s.lost) == 0 || c.failing[id] || len(c.places.where(id).Before) == 0 {
+			continue
+		}
+		c.failing[id] = true
+		c.running.Go(func() {
+			isOver := c.succeeds(id)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			delete(c.failing, id)
+			if isOver {
+				c.failLost(id)
+			}
+		})
+	}
+}
+
+// failLost replaces a server that is up for the shards that it owns and has not. The caller
+// holds c.mu.
+func (c *Coordinator) failLost(id shard.ServerID) {
+	s, shards := c.servers[id], c.holdings(id)
+	maps.DeleteFunc(shards, func(i shard.ID, r shard.Record) bool { return r.Assignment.Owner != id || s == nil || !s.lost[i] })
+	c.fail(id, shards)
+}
+
+// bury takes note that a run has given up what it had.
+func (c *Coordinator) bury(req *actor.Request, m outRequest) {
+	if req == nil {
+		return
+	}
+	c.running.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
+		defer cancel()
+		if err := c.places.bury(ctx, m.ID, m.Run); err != nil {
+			req.Fail(err)
+			return
+		}
+		req.Reply(done{})
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.failLost(m.ID)
+	})
+}
