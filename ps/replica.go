@@ -32,6 +32,7 @@ type replica struct {
 	sparse      bool
 	options     Table
 	tableConfig table.Config
+	tableNumber int // among the tables of the job
 
 	mu      sync.Mutex
 	room    sync.Cond // follower queue has room, or is gone
@@ -108,7 +109,7 @@ func newReplica(job Job, spec shard.Shard) *replica {
 		changed: make(chan struct{}),
 	}
 	if r.sparse {
-		r.tableConfig = tableConfig(job, spec)
+		r.tableConfig, r.tableNumber = tableConfig(job, spec), job.tableNumber(spec.Range.Layer)
 	}
 	r.room.L = &r.mu
 	return r

@@ -443,8 +443,7 @@ func (s *Server) load() ServerLoad {
 	}
 	l.PushBytesPerSecond = float64(s.pushBytes.Swap(0)) / window.Seconds()
 	l.PullBytesPerSecond = float64(s.pullBytes.Swap(0)) / window.Seconds()
-	var of map[string]int
-	l.Tables, of = s.job.tableStatus()
+	l.Tables = s.job.tableStatus()
 	for _, r := range s.all() {
 		r.mu.Lock()
 		bytes, counts := r.stateBytes(), r.counts
@@ -459,8 +458,8 @@ func (s *Server) load() ServerLoad {
 		l.StateBytes += bytes
 		l.Rows += counts.Rows
 		l.RowsSkipped += counts.Refused + counts.NotFinite
-		if i, ok := of[r.layer.Name]; ok {
-			l.Tables[i].add(counts)
+		if r.sparse && r.tableNumber < len(l.Tables) {
+			l.Tables[r.tableNumber].add(counts)
 		}
 	}
 	return l

@@ -62,30 +62,35 @@ func (r *replica) refused(h *wire.Header, ids []int64, c code) code {
 	return c
 }
 
-// tableStatus returns the status of the first tables of a model, without counts, and which layer
-// is which of them.
-func (j Job) tableStatus() (tables []TableStatus, of map[string]int) {
-	of = map[string]int{}
+// tableNumber is the number of a layer among the sparse ones, those before it if it is none.
+func (j Job) tableNumber(layer int) (n int) {
+	for _, l := range j.Model.Layers[:layer] {
+		if l.Sparse {
+			n++
+		}
+	}
+	return n
+}
+
+// tableStatus returns the status of the first tables of a model, without counts.
+func (j Job) tableStatus() []TableStatus {
+	tables := make([]TableStatus, 0, min(j.tableNumber(len(j.Model.Layers)), maxTableStatus))
 	for _, l := range j.Model.Layers {
-		if l.Sparse && len(tables) < maxTableStatus {
-			of[l.Name] = len(tables)
+		if l.Sparse && len(tables) < cap(tables) {
 			tables = append(tables, TableStatus{Table: l.Name})
 		}
 	}
-	return tables, of
+	return tables
 }
 
 // tables is what the servers have said of tables. The caller holds c.mu.
 func (c *Coordinator) tables() []TableStatus {
-	all, of := c.cfg.Job.tableStatus()
+	all := c.cfg.Job.tableStatus()
 	for _, s := range c.servers {
-		for _, t := range s.load.Tables {
-			i, ok := of[t.Table]
-			switch {
-			case !ok:
-			case s.up:
+		for i, t := range s.load.Tables[:min(len(s.load.Tables), len(all))] {
+			if s.up {
 				all[i].add(t)
-			default: // others have its rows by now
+			} else { // others have its rows by now
 				all[i].count(t)
 			}
 		}
