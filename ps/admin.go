@@ -37,6 +37,9 @@ type Status struct {
 	Held bool
 	// Datasets are in the order of Job.Datasets.
 	Datasets []DatasetStatus
+	// Tables are the first 32 of the model, in its order: sums over all servers, as old as
+	// their last reports. Admin.Load has those of one server.
+	Tables []TableStatus
 }
 
 // ServerStatus is one server.
@@ -108,6 +111,7 @@ func (c *Coordinator) status(m statusRequest) Status {
 	st.Failovers = slices.Clone(c.failovers)
 	st.Exposed = shard.Exposed(c.places.all(), c.candidates(), c.cfg.Job.Replicas)
 	st.Held = c.clocks.cut
+	st.Tables = c.tables()
 	return st
 }
 
@@ -125,6 +129,7 @@ func (c *Coordinator) serverStatus(first int) []ServerStatus {
 			ID: id, Node: s.info.Node, Process: s.info.Process, Addr: s.info.Addr, Up: s.up, Draining: s.draining,
 			Load: s.load, Latency: worst[id], Domain: s.info.Domain,
 		}
+		row.Load.Tables = nil // of many servers they would not fit a message
 		row.RTT, _ = c.cfg.Node.RTT(s.info.Node)
 		for _, r := range records {
 			switch {

@@ -298,9 +298,17 @@ func TestHostileRows(t *testing.T) {
 		require.NotZero(t, send(kind, 9, 0, 64, here), "no shard")
 		require.Zero(t, send(kind, 1, 0, 64, here))
 	}
+	require.NotZero(t, send(wire.DeleteRows, 0, 0, 0, here), "rows of a dense shard")
+	require.NotZero(t, send(wire.DeleteRows, 1, 0, 0), "no rows")
+	require.NotZero(t, send(wire.DeleteRows, 1, 0, 64, here), "a deletion that says it has values")
+	require.NotZero(t, send(wire.DeleteRows, 1, 64, 0, here), "an offset")
+	require.NotZero(t, send(wire.DeleteRows, 1, 0, 0, here, next), "an id of the next shard")
+	require.NotZero(t, send(wire.DeleteRows, 9, 0, 0, here), "no shard")
 	require.NotZero(t, send(wire.Push, 1, 0, 64), "a range of a table")
 	require.NotZero(t, send(wire.Pull, 1, 0, 64), "a range of a table")
 	require.EqualValues(t, 1, c.rows())
+	require.Zero(t, send(wire.DeleteRows, 1, 0, 0, here))
+	require.Zero(t, c.rows())
 	require.NoError(t, c.worker("w").Push(c.ctx, "dense", vector(4, -1)))
 }
 

@@ -92,9 +92,10 @@
 // not pushed does not step.
 //
 // What holds for the blocks of a dense layer holds for the rows of one frame: they are
-// applied together, exactly once. Under BSP the gradients of a clock are summed row by row,
+// applied, or deleted ([Client.DeleteRows]), together, exactly once. Under BSP the gradients of a clock are summed row by row,
 // and with exact sums the bits do not depend on what moved; with Table.AdmitAfter or
-// Table.MaxRows they do depend on the order in which pushes of one clock arrive.
+// Table.MaxRows they do depend on the order in which pushes of one clock arrive. Status.Tables
+// says how many rows there are, and how many were evicted, have expired, wait or were refused.
 //
 // # Concurrency and blocking
 //

@@ -15,7 +15,7 @@ func encodable(t shard.DType, read bool) bool {
 // travelType is the type in which values of a layer travel.
 func travelType(l *shard.Layer, kind wire.Kind) shard.DType {
 	switch {
-	case kind == wire.Assign: // first values are exact
+	case kind == wire.Assign, kind == wire.DeleteRows: // first values are exact; no values
 		return shard.Float32
 	case l.Wire == shard.Float8E4M3 && reads(kind):
 		return shard.BFloat16

@@ -60,7 +60,7 @@ var errWaiting = errors.New("ps: waiting for other members")
 
 // OpError is the error of an operation on a shard. Unwrap gives the first cause.
 type OpError struct {
-	Op     string         // push, pull, assign, push of rows or pull of rows
+	Op     string         // push, pull, assign, push of rows, pull of rows or deletion of rows
 	Layer  string         // name of the layer, if known
 	Shard  shard.ID       // shard that failed first
 	Server shard.ServerID // server that was asked last; empty if none was reached

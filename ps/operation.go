@@ -126,6 +126,8 @@ func opName(k wire.Kind) string {
 		return "push of rows"
 	case wire.PullRows:
 		return "pull of rows"
+	case wire.DeleteRows:
+		return "deletion of rows"
 	}
 	return "assign"
 }
@@ -228,8 +230,15 @@ func (c *Client) prepare(ctx context.Context, kind wire.Kind) error {
 // reads reports whether a request of that kind is answered with values.
 func reads(k wire.Kind) bool { return k == wire.Pull || k == wire.PullRows }
 
-// writes reports whether a request of that kind carries values, and has a number.
-func writes(k wire.Kind) bool { return k == wire.Push || k == wire.Assign || k == wire.PushRows }
+// writes reports whether a request of that kind changes the state, and has a number.
+func writes(k wire.Kind) bool {
+	return k == wire.Push || k == wire.Assign || k == wire.PushRows || k == wire.DeleteRows
+}
+
+// ofRows reports whether a request of that kind has ids.
+func ofRows(k wire.Kind) bool {
+	return k == wire.PushRows || k == wire.PullRows || k == wire.DeleteRows
+}
 
 // newCall makes a call for a block, or for the rows with some ids.
 func (c *Client) newCall(kind wire.Kind, s shard.Shard, offset int64, ids []int64, values []float32) *call {

@@ -49,7 +49,7 @@ func (p *path) usable(version uint64) bool {
 func (c *Client) aim(ctx context.Context, k *call) (*path, error) {
 	k.err, k.link, k.ctx, k.text, k.out = nil, nil, ctx, "", outcome{}
 	lane := 1
-	if 4*len(k.values) <= smallBytes {
+	if max(4*len(k.values), 8*len(k.ids)) <= smallBytes {
 		lane = smallLane
 	}
 	cached := &c.paths[k.header.Shard][lane]

@@ -177,6 +177,8 @@ func (r *replica) fitsForward(h *wire.Header, ids []int64, bytes int) bool {
 	switch h.Kind {
 	case wire.PushRows:
 		return r.sparse && int(h.Count) == len(ids)*r.layer.RowElems() && r.table.Holds(ids)
+	case wire.DeleteRows:
+		return r.sparse && h.Count == 0 && bytes == 0 && r.table.Holds(ids)
 	case wire.PullRows, wire.Expire:
 		return r.sparse && bytes == 0 && len(ids) == 0
 	case wire.Assign:

@@ -32,6 +32,7 @@ type replica struct {
 	sparse      bool
 	options     Table
 	tableConfig table.Config
+	tableNumber int // among the tables of the job
 
 	mu      sync.Mutex
 	room    sync.Cond // follower queue has room, or is gone
@@ -64,7 +65,7 @@ type replica struct {
 	begun       time.Time     // since when this copy counts time, zero: it does not yet
 	base        uint32        // the time then
 	expireNext  int           // block that has its turn
-	skipped     uint64        // rows of gradients that were not finite
+	counts      TableStatus   // of what this copy has done while it was the owner's
 	scratch     table.Columns // of rows on their way
 	finiteIDs   []int64       // of rows whose gradient is finite, and those
 	finiteGrads []float32
@@ -108,7 +109,7 @@ func newReplica(job Job, spec shard.Shard) *replica {
 		changed: make(chan struct{}),
 	}
 	if r.sparse {
-		r.tableConfig = tableConfig(job, spec)
+		r.tableConfig, r.tableNumber = tableConfig(job, spec), job.tableNumber(spec.Range.Layer)
 	}
 	r.room.L = &r.mu
 	return r
@@ -198,7 +199,7 @@ func (r *replica) stateBytes() int64 {
 	return 4 * int64(len(r.weights)) * int64(1+arrays)
 }
 
-// update takes a push or an assign into the state once (I1), or says why not. It
+// update takes a push, an assign or a deletion into the state once (I1), or says why not. It
 // keeps nothing of ids and values. The header has been decoded; its range is checked here.
 func (r *replica) update(ctx context.Context, h *wire.Header, ids []int64, values []float32) outcome {
 	r.mu.Lock()
@@ -208,7 +209,7 @@ func (r *replica) update(ctx context.Context, h *wire.Header, ids []int64, value
 			return o
 		}
 		if c := r.fits(h, ids, values); c != codeOK {
-			return outcome{code: c}
+			return outcome{code: r.refused(h, ids, c)}
 		}
 		if !r.followerFull(h.Offset) && !r.cutFull(h) {
 			break
@@ -232,8 +233,8 @@ func (r *replica) update(ctx context.Context, h *wire.Header, ids []int64, value
 	return r.confirmed(r.changes)
 }
 
-// change takes an admitted frame into the state: a push, an assign, the end of a clock, or
-// the expiry of rows. Owner and follower run the same code on the same frames in the same
+// change takes an admitted frame into the state: a push, an assign, a deletion, the end of a
+// clock, or the expiry of rows. Owner and follower run the same code on the same frames in the same
 // order, which makes their bits equal (I8).
 func (r *replica) change(h *wire.Header, ids []int64, values []float32) {
 	b := int(h.Offset / BlockElems)
@@ -246,9 +247,11 @@ func (r *replica) change(h *wire.Header, ids []int64, values []float32) {
 		r.apply(h, values)
 	case wire.PushRows:
 		r.applyRows(h, ids, values)
+	case wire.DeleteRows:
+		r.deleteRows(h, ids)
 	case wire.Expire:
 		r.touch(b, h.Time)
-		r.table.Expire(b, h.Time)
+		r.counted(TableStatus{Expired: uint64(r.table.Expire(b, h.Time))})
 	default:
 		r.closeClock(b, h.Clock)
 	}
@@ -339,7 +342,7 @@ func (r *replica) check(h *wire.Header, ids []int64, n int) outcome {
 		if r.gathering > 0 || r.isQuiet() {
 			return outcome{code: codeRetry, wait: r.changed}
 		}
-		switch rows := h.Kind == wire.PushRows || h.Kind == wire.PullRows; {
+		switch rows := ofRows(h.Kind); {
 		case rows != r.sparse:
 			return outcome{code: codeLength}
 		case rows:

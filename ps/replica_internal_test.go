@@ -125,3 +125,27 @@ func TestTimeOfATableGoesOn(t *testing.T) {
 	r.become(serving)
 	require.EqualValues(t, 7, r.now(0))
 }
+
+// A deletion that is repeated, because its answer was lost, does not remove what was pushed
+// behind it.
+func TestRepeatedDeletionRemovesNothing(t *testing.T) {
+	job := Job{Model: shard.Model{Layers: []shard.Layer{{Name: "t", Sparse: true, Shape: []int{10, 1}}}}, Optimizer: SGD(1)}
+	shards, err := job.partition()
+	require.NoError(t, err)
+	r := newReplica(job, shards[0])
+	r.allocate()
+	r.become(shard.ServeFirst(shard.Assignment{Epoch: 1, Owner: "s"}))
+	send := func(kind wire.Kind, seq uint64, values ...float32) code {
+		h := wire.Header{Kind: kind, Epoch: 1, Incarnation: 1, Seq: seq, Floor: 1, Count: uint32(len(values))}
+		return r.update(t.Context(), &h, []int64{7}, values).code
+	}
+	require.Equal(t, codeOK, send(wire.PushRows, 1, -1))
+	require.Equal(t, codeOK, send(wire.DeleteRows, 2))
+	require.Zero(t, r.table.Rows())
+	require.Equal(t, codeOK, send(wire.PushRows, 3, -5))
+	require.Equal(t, codeOK, send(wire.DeleteRows, 2))
+	var row [1]float32
+	r.table.Pull([]int64{7}, row[:])
+	require.Equal(t, float32(5), row[0])
+	require.EqualValues(t, 3, r.applied)
+}

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// MaxCallRows is the largest number of ids of one PushRows or PullRows.
+	// MaxCallRows is the largest number of ids of one PushRows, PullRows or DeleteRows.
 	MaxCallRows = 1 << 20
 	// MaxCallBytes is the largest size of the values that belong to them.
 	MaxCallBytes = 1 << 30
@@ -69,6 +69,37 @@ func (c *Client) PushRows(ctx context.Context, table string, ids []int64, grads 
 	g.gather(ids, c.job.Model.Layers[i].RowElems(), c.hashes[i])
 	g.sum(grads)
 	return c.sendRows(ctx, op, wire.PushRows, i, g)
+}
+
+// DeleteRows removes rows of a table, with their optimizer state, their admission counts (but
+// for what a filter has counted) and what was pushed to them in the open clock. It returns when
+// each has been removed exactly once, like a push: a repetition on the way does not remove what
+// was pushed behind it. An id without row is fine. A later pull gives the initial value, a
+// later push makes the row anew.
+//
+// Under BSP, too, rows go at once: others that push to or pull the same ids in that clock may
+// see either. At most MaxCallRows ids, else ErrLength; blocking and other errors are as in
+// Push. The slice is not kept.
+func (c *Client) DeleteRows(ctx context.Context, table string, ids []int64) error {
+	i, err := c.index(table, true)
+	if err != nil {
+		return err
+	}
+	if len(ids) > MaxCallRows {
+		return fmt.Errorf("%w: %s of table %q with %d ids, at most %d", ErrLength, opName(wire.DeleteRows), table, len(ids), MaxCallRows)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	ctx, op, err := c.begin(ctx, wire.DeleteRows, i)
+	if err != nil {
+		return err
+	}
+	defer op.release()
+	g := c.groups.get()
+	defer g.keep(c.groups)
+	g.gather(ids, 0, c.hashes[i]) // without values
+	return c.sendRows(ctx, op, wire.DeleteRows, i, g)
 }
 
 // checkRows finds the table and says whether ids and values are within the limits.

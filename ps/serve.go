@@ -113,7 +113,7 @@ func (ses *session) next() error {
 	ses.taken += len(payload)
 	ses.more = h.Flags&wire.More != 0
 	switch h.Kind {
-	case wire.Push, wire.Assign, wire.Pull, wire.PushRows, wire.PullRows:
+	case wire.Push, wire.Assign, wire.Pull, wire.PushRows, wire.PullRows, wire.DeleteRows:
 		return ses.request(&h, payload)
 	case wire.Follow:
 		return ses.follow(&h, payload)
@@ -153,7 +153,7 @@ func (ses *session) values(h *wire.Header, payload []byte) ([]float32, bool) {
 	return x, decode(x, payload, t)
 }
 
-// request answers a push, an assign or a pull.
+// request answers a push, an assign, a deletion or a pull.
 func (ses *session) request(h *wire.Header, payload []byte) error {
 	t := shard.DType(h.Encoding)
 	if h.Count > BlockElems || !encodable(t, reads(h.Kind)) {
@@ -184,7 +184,7 @@ func (ses *session) split(h *wire.Header, payload []byte) (ids []int64, rest []b
 	switch {
 	case n < 0 || n%8 != 0:
 		return nil, nil, false
-	case h.Kind != wire.PushRows && h.Kind != wire.PullRows:
+	case !ofRows(h.Kind):
 		return nil, payload, n == 0 || h.Kind == wire.Pull
 	}
 	return ses.idsOf(payload[:n]), payload[n:], true

@@ -90,7 +90,9 @@ type ServerLoad struct {
 	Shards             int     // shards served
 	PushesApplied      uint64  // to the shards owned, wherever they were then; repeated ones count once
 	Rows               int64   // of tables, in the shards owned
-	RowsSkipped        uint64  // gradients of rows that were left out here, see NonFinite and Eviction
+	RowsSkipped        uint64  // gradients of rows that were left out here: Refused and NotFinite of Tables
+	// Tables is empty in Status, which has the sums. At most 32, in the order of the model.
+	Tables []TableStatus
 }
 
 // Server is a parameter server: it holds shards and applies the pushes to them. Its
@@ -384,18 +386,24 @@ func (s *Server) load() ServerLoad {
 	}
 	l.PushBytesPerSecond = float64(s.pushBytes.Swap(0)) / window.Seconds()
 	l.PullBytesPerSecond = float64(s.pullBytes.Swap(0)) / window.Seconds()
+	l.Tables = s.job.tableStatus()
 	for _, r := range s.all() {
 		r.mu.Lock()
+		bytes, counts := r.stateBytes(), r.counts
 		if r.owned() {
 			l.Shards++
 			l.PushesApplied += r.applied
-			l.RowsSkipped += r.skipped
 			if r.table != nil {
-				l.Rows += r.table.Rows()
+				counts.Rows, counts.StateBytes = r.table.Rows(), bytes
 			}
 		}
-		l.StateBytes += r.stateBytes()
 		r.mu.Unlock()
+		l.StateBytes += bytes
+		l.Rows += counts.Rows
+		l.RowsSkipped += counts.Refused + counts.NotFinite
+		if r.sparse && r.tableNumber < len(l.Tables) {
+			l.Tables[r.tableNumber].add(counts)
+		}
 	}
 	return l
 }

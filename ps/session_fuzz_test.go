@@ -116,6 +116,10 @@ func FuzzSession(f *testing.F) {
 	forward := rows(wire.Forward, 3, 4, 2, 16)
 	forward[1] = byte(wire.PushRows)
 	f.Add(false, cat(follow, meta, contents, row, forward))
+	f.Add(false, cat(rows(wire.PushRows, 2, 1, 4, 32), rows(wire.PushRows, 2, 2, 4, 32), rows(wire.DeleteRows, 2, 3, 0, 16), rows(wire.DeleteRows, 2, 4, 4, 16)))
+	gone := rows(wire.Forward, 3, 4, 0, 8)
+	gone[1] = byte(wire.DeleteRows)
+	f.Add(false, cat(follow, meta, contents, row, gone))
 	f.Fuzz(func(t *testing.T, raw bool, in []byte) {
 		if !raw {
 			in = fuzzedFrames(in)

@@ -30,8 +30,10 @@ type Table struct {
 	// ExpireAfter is how long a row lives without a push, within about an eighth of that or
 	// a second. Whole seconds; zero: for ever.
 	ExpireAfter time.Duration
-	// ExpireClocks is how many clocks a row lives without a push, instead of ExpireAfter.
-	// Zero: for ever.
+	// ExpireClocks is how many clocks a row lives without a push, instead of ExpireAfter. A
+	// shard of the table knows the clock from the pushes that it gets, the highest one of any
+	// worker: under every mode, nothing expires in a shard while nobody pushes to one of its
+	// rows. Zero: for ever.
 	ExpireClocks uint32
 	// MaxRows is how many rows the table has at most; each shard has its share of it by
 	// the hash values that it has, and with EvictOldest and EvictSmallest each block of a shard
@@ -61,7 +63,7 @@ type Eviction uint8
 
 // What happens when a table is full. When no row can go, because all of a block have been
 // pushed to in the open clock (BSP) or in the same push, the gradients of others are left
-// out and counted in ServerLoad.RowsSkipped.
+// out and counted in TableStatus.Refused.
 const (
 	// RefuseRows fails pushes of ids without row with ErrTableFull; the frame that has such
 	// an id changes nothing.
@@ -82,7 +84,7 @@ const (
 	// nothing.
 	RejectNonFinite NonFinite = iota
 	// SkipNonFinite leaves the rows out whose gradient is not finite, and counts them in
-	// ServerLoad.RowsSkipped.
+	// TableStatus.NotFinite.
 	SkipNonFinite
 	// ClipNonFinite limits every element to [-Clip, Clip], infinities too, and leaves out
 	// and counts rows that have a NaN.

@@ -50,22 +50,27 @@ func share(n int64, l shard.Layer, spec shard.Shard) int64 {
 	return max(before(spec.Range.End)-before(spec.Range.Begin), 1)
 }
 
-// checkRows says whether a request is of rows of this shard: n values for them.
+// checkRows says whether a request is of rows of this shard: n values for them, or none to
+// delete them.
 func (r *replica) checkRows(h *wire.Header, ids []int64, n int) outcome {
-	if r.table == nil || len(ids) == 0 || int(h.Count) != n || n != len(ids)*r.layer.RowElems() || h.Offset != 0 || !r.table.Holds(ids) {
+	want := len(ids) * r.layer.RowElems()
+	if h.Kind == wire.DeleteRows {
+		want = 0
+	}
+	if r.table == nil || len(ids) == 0 || int(h.Count) != n || n != want || h.Offset != 0 || !r.table.Holds(ids) {
 		return outcome{code: codeLength}
 	}
 	return outcome{}
 }
 
-// fitsRows says whether a push of rows is one that the table takes.
+// fitsRows says whether a push or a deletion of rows is one that the table takes.
 func (r *replica) fitsRows(h *wire.Header, ids []int64, values []float32) code {
 	switch {
 	case r.bsp && h.Clock < r.openClock(0):
 		return codeStaleClock
 	case r.options.NonFinite == RejectNonFinite && !kernel.AllFinite(values):
 		return codeNotFinite
-	case r.table.Refuses(ids) && !r.windows.Has(h.Incarnation, h.Seq, h.Floor): // a repeated one was taken
+	case h.Kind == wire.PushRows && r.table.Refuses(ids) && !r.windows.Has(h.Incarnation, h.Seq, h.Floor): // a repeated one was taken
 		return codeTableFull
 	}
 	return codeOK
@@ -81,8 +86,17 @@ func (r *replica) applyRows(h *wire.Header, ids []int64, grads []float32) {
 	if r.cut != nil {
 		r.table.Touched(ids, r.cut.before)
 	}
-	r.skipped += uint64(r.table.Push(ids, grads, h.Time).Refused)
+	r.countedPush(r.table.Push(ids, grads, h.Time))
 	r.table.Changed(func(b int) { r.mark(b, h.Time) })
+}
+
+// deleteRows removes rows, with what was pushed to them in the open clock, at the time in the
+// header.
+func (r *replica) deleteRows(h *wire.Header, ids []int64) {
+	r.applied++
+	r.closeClock(0, h.Clock)
+	r.table.Touched(ids, func(b int) { r.touch(b, h.Time) })
+	r.counted(TableStatus{Deleted: uint64(r.table.Delete(ids))})
 }
 
 // touch notes that a block is about to change, at a time of the table.
@@ -102,10 +116,11 @@ func (r *replica) mark(b int, now uint32) {
 func (r *replica) finite(ids []int64, grads []float32) ([]int64, []float32) {
 	dim := r.layer.RowElems()
 	keptIDs, kept := r.finiteIDs[:0], r.finiteGrads[:0]
+	skipped := uint64(0)
 	for i, id := range ids {
 		row := grads[i*dim : (i+1)*dim]
 		if !kernel.AllFinite(row) && !r.clippable(row) {
-			r.skipped++
+			skipped++
 			continue
 		}
 		keptIDs = append(keptIDs, id)
@@ -117,6 +132,7 @@ func (r *replica) finite(ids []int64, grads []float32) ([]int64, []float32) {
 		}
 	}
 	r.finiteIDs, r.finiteGrads = keptIDs, kept
+	r.counted(TableStatus{NotFinite: skipped})
 	return keptIDs, kept
 }
 

@@ -90,7 +90,7 @@ func (f *followerStream) enqueueRows(h wire.Header, ids []int64, values []float3
 
 // sentRows returns those of the rows that are in the first blocks; their values are in room.
 func (r *replica) sentRows(blocks int, ids []int64, values []float32, room *buffer) ([]int64, []float32) {
-	dim, n := r.layer.RowElems(), 0
+	dim, n := len(values)/max(len(ids), 1), 0 // a deletion has no values
 	var kept []int64
 	for i, id := range ids {
 		if r.table.BlockOf(id) < blocks {

@@ -34,23 +34,24 @@ type Kind uint8
 
 // The kinds of frames. Requests carry a Request number that their Reply repeats.
 const (
-	Hello     Kind = iota + 1 // server to client, first frame: payload = nonce
-	Auth                      // client to server: payload = proof of the server's token
-	Push                      // gradient of a range of one block
-	Assign                    // initial values of one block
-	Pull                      // request for a range of one block
-	Reply                     // answer to any request; Code says which, payload depends
-	Follow                    // owner to follower: a stream of a shard begins
-	BlockMeta                 // follower stream: metadata of the next block
-	Block                     // follower stream: one section (weights or a slot) of a block
-	Forward                   // follower stream: a change of what was sent already
-	State                     // follower stream: counters and push windows, behind the last block
-	Ack                       // follower to owner: Request = the last change it has, or why there is no stream
-	Beat                      // owner to follower and back: the follower still follows
-	Retain                    // forwarded only: the incarnations that still exist
-	PushRows                  // gradients of rows of a table: payload = their ids, then the values
-	PullRows                  // request for rows of a table: payload = their ids
-	Expire                    // forwarded only: rows of a block that were not touched for long are gone
+	Hello      Kind = iota + 1 // server to client, first frame: payload = nonce
+	Auth                       // client to server: payload = proof of the server's token
+	Push                       // gradient of a range of one block
+	Assign                     // initial values of one block
+	Pull                       // request for a range of one block
+	Reply                      // answer to any request; Code says which, payload depends
+	Follow                     // owner to follower: a stream of a shard begins
+	BlockMeta                  // follower stream: metadata of the next block
+	Block                      // follower stream: one section (weights or a slot) of a block
+	Forward                    // follower stream: a change of what was sent already
+	State                      // follower stream: counters and push windows, behind the last block
+	Ack                        // follower to owner: Request = the last change it has, or why there is no stream
+	Beat                       // owner to follower and back: the follower still follows
+	Retain                     // forwarded only: the incarnations that still exist
+	PushRows                   // gradients of rows of a table: payload = their ids, then the values
+	PullRows                   // request for rows of a table: payload = their ids
+	Expire                     // forwarded only: rows of a block that were not touched for long are gone
+	DeleteRows                 // rows of a table are to go: payload = their ids
 	kindEnd
 )
 
