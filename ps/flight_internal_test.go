@@ -108,6 +108,7 @@ func refuseAll(w *wired) {
 // its answers are not all taken for silence.
 func TestSlowAnswersArrive(t *testing.T) {
 	w := newWired(t, maxSlots)
+	w.l.rtt.Store(0) // nothing has been answered yet
 	go func() {
 		for {
 			h, _, err := readFrame(w.peer, wire.MaxPayload)

@@ -25,7 +25,12 @@ type wired struct {
 	peer *stream.Conn
 }
 
-const wiredPatience = 10 * time.Second
+const (
+	wiredPatience = 10 * time.Second
+	// slowAnswers is a round trip after which a request is sent again as late as there is,
+	// also when a hundred answers have made it shorter by an eighth each.
+	slowAnswers = int64(1000 * time.Hour)
+)
 
 // tcpPair returns the two ends of a connection.
 func tcpPair(t *testing.T) (mine, theirs net.Conn) {
@@ -55,12 +60,14 @@ func wiredOver(t *testing.T, slots int, mine, theirs net.Conn) *wired {
 	return w
 }
 
-// wiredTo is for a peer that looks after itself.
+// wiredTo is for a peer that looks after itself. Nothing is sent again soon: a test that is
+// kept from the processor for a while must not look like a silent server.
 func wiredTo(t *testing.T, slots int, mine net.Conn) *wired {
-	c := &Client{links: map[linkKey]*link{}, busy: newBusy(), routes: &routes{owners: make([]owner, 1)}}
+	c := &Client{links: map[linkKey]*link{}, busy: newBusy(), routes: &routes{owners: make([]owner, 2)}}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	w := &wired{t: t, c: c}
 	w.l = newLink(stream.New(mine, stream.Config{BufferBytes: frameBuffer}), slots, c.busy)
+	w.l.rtt.Store(slowAnswers)
 	c.links[linkKey{"s", smallLane}] = w.l
 	var watching sync.WaitGroup
 	watching.Go(c.watch)
@@ -294,7 +301,6 @@ func TestLinkCancelledWithoutSlot(t *testing.T) {
 	defer cancel(nil)
 	holder := w.newPull(ctx, 1, shard.Float32)
 	require.NoError(t, w.l.reserve(ctx, holder))
-	w.l.rtt.Store(int64(time.Minute)) // it is not sent again soon
 	w.l.send([]*call{holder})
 	h := w.request()
 	p := w.pull(1, shard.Float32)
@@ -410,7 +416,6 @@ func TestLinkInterruptedAnswer(t *testing.T) {
 func TestLinkStalledAnswer(t *testing.T) {
 	for _, reader := range []bool{true, false} {
 		w := newWired(t, 4)
-		w.l.rtt.Store(int64(time.Minute)) // nothing is sent again soon
 		other := w.pull(1, shard.Float32)
 		w.request()
 		w.reading()
@@ -439,7 +444,6 @@ func TestLinkStalledAnswer(t *testing.T) {
 // An answer of which a byte comes now and then is no better than one that has stopped.
 func TestLinkTrickle(t *testing.T) {
 	w := newWired(t, 4)
-	w.l.rtt.Store(int64(time.Minute)) // nothing is sent again soon
 	p := w.pull(BlockElems, shard.Float32)
 	answer := answerTo(w.request(), 5)
 	w.say(answer[:wire.HeaderBytes+1])
@@ -483,6 +487,7 @@ func TestLinkAnswerInTheGrace(t *testing.T) {
 // does no harm.
 func TestLinkSilence(t *testing.T) {
 	w := newWired(t, 2)
+	w.l.rtt.Store(0) // as if nothing had been answered yet
 	began := time.Now()
 	p := w.pull(2, shard.Float32)
 	late := answerTo(w.request(), 5)
