@@ -101,7 +101,8 @@ func (c *cluster) quietWorker(name string) *ps.Worker {
 
 // requireNoAllocations calls f often. The heartbeats of the control plane and the
 // collector, which empties pools, are in the same process: what is less than one
-// allocation in ten calls is theirs, and the best of some tries counts.
+// allocation in ten calls is theirs, and the best of some tries counts, of more on a machine
+// so busy that calls are sent again.
 func requireNoAllocations(t *testing.T, what string, f func() error) {
 	t.Helper()
 	const calls = 200
@@ -109,7 +110,7 @@ func requireNoAllocations(t *testing.T, what string, f func() error) {
 		require.NoError(t, f(), what)
 	}
 	least := float64(calls)
-	for range 10 {
+	for tries := 0; tries < 10 || tries < 50 && least >= 0.1; tries++ {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		var err error
