@@ -133,7 +133,7 @@ func TestNumbersThatAreNone(t *testing.T) {
 
 // Two servers of one ID: the second is refused while the first lives.
 func TestSameServerTwice(t *testing.T) {
-	together(t)
+	settled(t)
 	c := newCluster(t, smallJob(ps.Consistency{}))
 	first := c.server("s1")
 	c.placed()
