@@ -20,6 +20,7 @@ import (
 // to stay dead for a while.
 type fleet struct {
 	out       io.Writer
+	logs      string // folder of the log files of processes
 	processes *elastic.Processes
 	links     map[string]wires // of servers
 	store     *link            // before etcd, nil without
@@ -70,7 +71,7 @@ func (w wires) cut(k kind, heal bool) {
 // feed is.
 func newFleet(s settings, plan training.Plan, folder, secret, director string, out io.Writer) (*fleet, error) {
 	f := &fleet{
-		out: out, links: map[string]wires{}, roles: map[string]role{},
+		out: out, logs: s.Logs, links: map[string]wires{}, roles: map[string]role{},
 		commands: map[string]*exec.Cmd{}, running: map[string]*os.Process{}, dead: map[string]bool{},
 	}
 	f.life, f.end = context.WithCancel(context.Background())
@@ -141,7 +142,9 @@ func (f *fleet) command(id shard.ServerID) *exec.Cmd {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	name := string(id)
-	text, err := json.Marshal(f.roles[name])
+	r := f.roles[name]
+	r.Logs = f.logs
+	text, err := json.Marshal(r)
 	if err != nil {
 		return nil
 	}

@@ -221,8 +221,14 @@ func (j *job) disturb(ctx context.Context, faults *schedule) (events []event, er
 	for time.Since(began) < j.Duration && failed() == nil && j.prober.isLost() == nil {
 		x := faults.next()
 		wait(ctx, x.pause)
+		if ctx.Err() == nil && !j.Overlap {
+			err = j.healthy(ctx) // a server that others starve may have lost a follower since
+		}
 		if ctx.Err() != nil {
 			return events, context.Cause(ctx)
+		}
+		if err != nil || j.prober.isLost() != nil {
+			break
 		}
 		mu.Lock()
 		taken := busy[x.target]

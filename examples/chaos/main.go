@@ -62,7 +62,7 @@ func main() {
 
 // settings are the flags.
 type settings struct {
-	Data, JSON, Etcd       string
+	Data, JSON, Etcd, Logs string
 	Seed                   uint64
 	Duration               time.Duration
 	Overlap                bool
@@ -85,6 +85,7 @@ func (s *settings) parse(args []string, stderr io.Writer) error {
 	fs.StringVar(&s.Data, "data", "", "folder with the four MNIST files; default: that of the Go module GoMNIST")
 	fs.StringVar(&s.JSON, "json", "", "write the result as one JSON object to this file")
 	fs.StringVar(&s.Etcd, "etcd", "", "host:port of an etcd server that is the coordination store, and is cut off as well")
+	fs.StringVar(&s.Logs, "logs", "", "folder for what the controller and the servers log; default: errors only, here")
 	fs.Uint64Var(&s.Seed, "seed", 1, "seed of the faults, of the first weights and of the batches")
 	fs.DurationVar(&s.Duration, "duration", 2*time.Minute, "how long faults are done")
 	fs.BoolVar(&s.Overlap, "overlap", false, "do not wait for followers between faults: what has one copy can be lost")

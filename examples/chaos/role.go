@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/elasticps/elasticps/actor"
@@ -54,6 +55,19 @@ type role struct {
 	EtcdRoot   string
 
 	Data string // of a worker: folder of the MNIST files
+	Logs string // folder of log files, or empty: errors go to the output
+}
+
+// logger writes what a process logs to a file of its name, which runs before may have begun.
+func (r role) logger(stdout io.Writer) (*slog.Logger, error) {
+	if r.Logs == "" {
+		return slog.New(slog.NewTextHandler(stdout, &slog.HandlerOptions{Level: slog.LevelError})), nil
+	}
+	file, err := os.OpenFile(filepath.Join(r.Logs, r.Name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("chaos: %w", err)
+	}
+	return slog.New(slog.NewTextHandler(file, nil)), nil // it is open as long as the process lasts
 }
 
 const (
@@ -70,6 +84,10 @@ func runRole(ctx context.Context, text string, stdout io.Writer) error {
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		return fmt.Errorf("chaos: %s: %w", roleVariable, err)
 	}
+	log, err := r.logger(stdout)
+	if err != nil {
+		return err
+	}
 	node, err := actor.Start(ctx, actor.Config{Name: r.Name, Listen: r.Listen, Advertise: r.Advertise, Secret: r.Secret, Peers: r.Peers})
 	if err != nil {
 		return err
@@ -77,9 +95,9 @@ func runRole(ctx context.Context, text string, stdout io.Writer) error {
 	defer node.Close()
 	switch r.Kind {
 	case roleController:
-		return r.control(ctx, node, stdout)
+		return r.control(ctx, node, log, stdout)
 	case roleServer:
-		return r.serve(ctx, node, stdout)
+		return r.serve(ctx, node, log, stdout)
 	case roleWorker:
 		return r.work(ctx, node, stdout)
 	}
@@ -103,7 +121,7 @@ func (startedElsewhere) Stop(_ context.Context, id shard.ServerID) error {
 
 // control is coordinator and elastic controller. The controller balances the shards
 // again when a server is back; how many servers there are is not up to it.
-func (r role) control(ctx context.Context, node *actor.Node, stdout io.Writer) error {
+func (r role) control(ctx context.Context, node *actor.Node, log *slog.Logger, stdout io.Writer) error {
 	kv, err := r.open(ctx)
 	if err != nil {
 		return err
@@ -114,7 +132,6 @@ func (r role) control(ctx context.Context, node *actor.Node, stdout io.Writer) e
 		return err
 	}
 	job.MinServers = r.MinServers
-	log := slog.New(slog.NewTextHandler(stdout, &slog.HandlerOptions{Level: slog.LevelError}))
 	coord, err := ps.StartCoordinator(ctx, ps.CoordinatorConfig{Node: node, Job: job, Store: kv, Logger: log})
 	if err != nil {
 		return err
@@ -145,11 +162,11 @@ func (r role) open(ctx context.Context) (store.Store, error) {
 
 func coordinator() actor.Ref { return actor.Ref{Node: controllerNode, Name: ps.CoordinatorProcess} }
 
-func (r role) serve(ctx context.Context, node *actor.Node, stdout io.Writer) error {
+func (r role) serve(ctx context.Context, node *actor.Node, log *slog.Logger, stdout io.Writer) error {
 	starting, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	server, err := ps.StartServer(starting, ps.ServerConfig{
-		Node: node, ID: shard.ServerID(r.Name), Coordinator: coordinator(), Listen: r.DataListen, Advertise: r.DataAdvertise,
+		Node: node, ID: shard.ServerID(r.Name), Coordinator: coordinator(), Listen: r.DataListen, Advertise: r.DataAdvertise, Logger: log,
 	})
 	if err != nil {
 		return err
