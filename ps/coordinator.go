@@ -139,7 +139,7 @@ type Coordinator struct {
 	arriving map[shard.ServerID]*arrival // servers of whose copies a part is here
 	next     uint64                      // incarnation to hand out
 	limit    uint64                      // incarnations below are reserved in the store
-	placing  bool
+	placing  map[shard.ServerID]bool     // who gets the shards that are being created, nil for none
 	claims   map[shard.ID]shard.ServerID // shards created before their record was written
 	barrier  chan<- instant              // a checkpoint that waits for the end of a clock
 	// complained means that a client has said that it does not reach a server.
