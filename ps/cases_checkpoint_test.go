@@ -366,6 +366,18 @@ func TestT1LostShardGoesBackToCheckpoint(t *testing.T) {
 		}
 		return false
 	})
+	var filled, reports atomic.Int64
+	late := func(_ actor.Ref, msg any) bool { // the next owner reports before it is known to have the shard
+		switch fmt.Sprintf("%T", msg) {
+		case "ps.commandReply":
+			filled.Add(1)
+			return reports.Load() < 3
+		case "ps.serverReport":
+			reports.Add(min(filled.Load(), 1))
+		}
+		return false
+	}
+	c.drop.Store(&late)
 	victim.kill()
 	push(3)
 	got := make([]float32, 100)

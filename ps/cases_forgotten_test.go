@@ -218,3 +218,47 @@ func TestRemoveIsWritten(t *testing.T) {
 		})
 	}
 }
+
+// heldRecords is a store whose writes of records wait as long as it is held.
+type heldRecords struct {
+	store.Store
+	held  chan struct{}
+	asked atomic.Int64
+}
+
+func (h *heldRecords) CompareAndSwap(ctx context.Context, key string, old store.Revision, value []byte) (store.Revision, error) {
+	if strings.Contains(key, "/shard/") {
+		h.asked.Add(1)
+		select {
+		case <-h.held:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+	return h.Store.CompareAndSwap(ctx, key, old, value)
+}
+
+// TestRemoveWhileShardsAreCreated: a server that has new shards, whose records are not written
+// yet, is not taken out: the records would name a server that is not there.
+func TestRemoveWhileShardsAreCreated(t *testing.T) {
+	settled(t)
+	held := &heldRecords{held: make(chan struct{})}
+	job := layersJob(ps.NoReplicas, 2, 100)
+	job.MinServers = 2
+	c := newCluster(t, job, func(c *cluster) {
+		held.Store = c.store
+		c.cfg.Store = held
+	})
+	c.servers(2)
+	eventually(t, "records are being written", func() bool { return held.asked.Load() == 2 })
+	require.NoError(t, c.admin.Drain(c.ctx, "s2", true))
+	require.ErrorIs(t, c.admin.Remove(c.ctx, "s2"), ps.ErrConflict)
+	close(held.held)
+	c.placed()
+	require.ErrorIs(t, c.admin.Remove(c.ctx, "s2"), ps.ErrConflict, "it owns a shard")
+	c.move(1, "s1")
+	require.NoError(t, c.admin.Remove(c.ctx, "s2"))
+	tr := c.traffic("l1", 100, c.worker("w"))
+	tr.goesOn()
+	tr.exact()
+}

@@ -77,7 +77,7 @@ func (s *Server) answer(req *actor.Request, m command) {
 	reply := commandReply{}
 	if r := s.replica(key.shard); r != nil {
 		r.mu.Lock()
-		reply.Bytes, reply.Applied = r.stateBytes(), r.applied
+		reply.Bytes, reply.Filled = r.stateBytes(), r.filled
 		r.mu.Unlock()
 	}
 	req.Reply(reply)
@@ -104,8 +104,7 @@ func (s *Server) execute(ctx context.Context, m command) error {
 	}
 	switch m.Kind {
 	case commandHost:
-		_, err := s.fill(ctx, r, order, m.From)
-		return err
+		return s.fill(ctx, r, order, m.From)
 	case commandOwns:
 		return r.owns(order)
 	case commandEvict:

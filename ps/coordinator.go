@@ -139,7 +139,7 @@ type Coordinator struct {
 	arriving map[shard.ServerID]*arrival // servers of whose copies a part is here
 	next     uint64                      // incarnation to hand out
 	limit    uint64                      // incarnations below are reserved in the store
-	placing  bool
+	placing  map[shard.ServerID]bool     // who gets the shards that are being created, nil for none
 	claims   map[shard.ID]shard.ServerID // shards created before their record was written
 	barrier  chan<- instant              // a checkpoint that waits for the end of a clock
 	// complained means that a client has said that it does not reach a server.
@@ -161,6 +161,7 @@ type Coordinator struct {
 	leaving   map[shard.ServerID][]*actor.Request // servers that are being taken out, and who waits for it
 	telling   map[shard.ID]bool                   // owners that are told about their followers
 	promoting map[shard.ID]int                    // promotions under way: the new owner does not serve yet
+	leases    map[shard.ID]time.Time              // until when an owner before the last may serve reads, zero: not known yet
 	rests     map[shard.ID]time.Time              // until when a shard rests that could not get a follower
 	failovers []Failover                          // the last keptFailovers
 	hopeless  bool                                // there is no checkpoint that a lost shard could be filled from
@@ -250,7 +251,7 @@ func newCoordinator(cfg CoordinatorConfig, l *leadership) (*Coordinator, error) 
 		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{}, heard: map[shard.ServerID]bool{}, arriving: map[shard.ServerID]*arrival{},
 		claims:  map[shard.ID]shard.ServerID{},
 		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{},
-		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, promoting: map[shard.ID]int{}, queued: map[shard.ID]*queuedMove{}, leaving: map[shard.ServerID][]*actor.Request{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
+		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, promoting: map[shard.ID]int{}, queued: map[shard.ID]*queuedMove{}, leaving: map[shard.ServerID][]*actor.Request{}, leases: map[shard.ID]time.Time{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	return c, nil

@@ -282,7 +282,7 @@ func (r *replica) restore(ctx context.Context, from *checkpoint.Checkpoint) erro
 	if r.windows, err = shard.DecodeWindows(state.Windows); err != nil {
 		return fmt.Errorf("%w: shard %d: %w", checkpoint.ErrDamaged, r.spec.ID, err)
 	}
-	r.applied = state.Applied
+	r.applied, r.filled = state.Applied, state.Applied
 	r.changes = changesIn(state)
 	for b := range r.blocks {
 		meta := state.BlockState[8+b*cutBlockBytes:]

@@ -3,6 +3,8 @@ package ps
 import (
 	"context"
 	"maps"
+	"sync"
+	"time"
 
 	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/shard"
@@ -18,18 +20,34 @@ func (c *Coordinator) succeeds(id shard.ServerID) bool {
 	if len(at.Before) == 0 {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
+	over := c.over(at.Before)
+	ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
 	defer cancel()
-	var over []uint64
-	for _, e := range at.Before {
-		if e.Addr != "" && vacant(ctx, e.Addr) { // only one run can listen there
-			over = append(over, e.Run)
-		}
-	}
 	if len(over) > 0 && c.places.bury(ctx, id, over...) != nil {
 		return false // it is asked again
 	}
 	return len(over) == len(at.Before)
+}
+
+// over are the numbers of those runs that have ended for certain. All are asked at once: one
+// that is silent takes no time from the others.
+func (c *Coordinator) over(runs []earlierRun) (over []uint64) {
+	ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var tasks sync.WaitGroup
+	for _, e := range runs {
+		tasks.Go(func() {
+			if e.Addr == "" || !vacant(ctx, e.Addr) { // only one run can listen there
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			over = append(over, e.Run)
+		})
+	}
+	tasks.Wait()
+	return over
 }
 
 // notSeen takes from the records of a server those of shards that its run that counts is not
@@ -62,10 +80,42 @@ func (c *Coordinator) refillLater() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			delete(c.failing, id)
-			if isOver {
+			switch {
+			case !c.up(id):
+				c.suspect(id) // it went away meanwhile
+			case isOver:
 				c.failLost(id)
 			}
 		})
+	}
+}
+
+// leaseWait is how long a new owner waits at most for the leases of the one before.
+const leaseWait = leaseTime + leaseDrift
+
+// nobodyReads reports whether no former owner of a shard may serve reads. That the last one
+// is dead, which sure says, is no proof: it may have taken the place of one that hangs, and
+// not have waited for the leases of that until their end. An earlier coordinator may have
+// promoted it.
+func (c *Coordinator) nobodyReads(id shard.ID, sure bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	until, isOpen := c.leases[id]
+	if sure && time.Since(c.started) > leaseWait && (!isOpen || !until.IsZero() && time.Now().After(until)) {
+		delete(c.leases, id)
+		return true
+	}
+	c.leases[id] = time.Time{} // until the next one has begun to wait
+	return false
+}
+
+// waits takes note that a new owner has begun to wait for the leases of those before, unless
+// it need not.
+func (c *Coordinator) waits(id shard.ID, sure bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !sure {
+		c.leases[id] = time.Now().Add(leaseWait)
 	}
 }
 

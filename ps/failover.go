@@ -289,6 +289,7 @@ func (c *Coordinator) reread(id shard.ID, cause error) {
 // appoint has the owner of the record serve. It returns when that does, or cannot: the
 // error wraps shard.ErrRefused if the owner has no copy that could serve.
 func (c *Coordinator) appoint(id shard.ID, sure bool) error {
+	sure = c.nobodyReads(id, sure)
 	for c.ctx.Err() == nil {
 		r := c.places.record(id)
 		a := r.Assignment
@@ -301,6 +302,7 @@ func (c *Coordinator) appoint(id shard.ID, sure bool) error {
 		cancel()
 		switch {
 		case err == nil:
+			c.waits(id, sure)
 			return nil
 		case errors.Is(err, shard.ErrRefused):
 			c.log.Error("promoted follower refuses", "shard", id, "server", a.Owner, "err", err)

@@ -249,7 +249,7 @@ func (c *Coordinator) down(ref actor.Ref) {
 // reconcile does what should have been done by now: place what is unplaced, tell
 // servers who is left.
 func (c *Coordinator) reconcile(ctx *actor.Context) {
-	if !c.placing {
+	if c.placing == nil {
 		c.place()
 	}
 	c.periodic()

@@ -125,8 +125,8 @@ type command struct {
 }
 
 type commandReply struct {
-	Bytes   int64 // state of the shard
-	Applied uint64
+	Bytes  int64  // state of the shard
+	Filled uint64 // pushes that were in the checkpoint that it was filled from
 }
 
 // saveRequest has a server write the shards that it owns to a checkpoint, or with Arm only

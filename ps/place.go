@@ -41,13 +41,14 @@ func (c *Coordinator) place() {
 		c.log.Warn("cannot place", "err", err)
 		return
 	}
-	c.placing = true
+	c.placing = map[shard.ServerID]bool{}
 	var todo []shard.Assignment
 	for _, id := range free {
 		a, _ := m.Owner(id)
 		if claimed, ok := c.claims[id]; ok && c.isUp(claimed) {
 			a.Owner = claimed
 		}
+		c.placing[a.Owner] = true
 		todo = append(todo, a)
 	}
 	c.running.Go(func() {
@@ -113,7 +114,7 @@ func (c *Coordinator) createOne(a shard.Assignment) error {
 
 // placed hears what place has come to.
 func (c *Coordinator) placed(err error) {
-	c.placing = false
+	c.placing = nil
 	c.mu.Lock()
 	c.unsettled = true
 	c.mu.Unlock()

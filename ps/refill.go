@@ -19,6 +19,9 @@ func (c *Coordinator) refill(was shard.Assignment) (lost uint64, ok bool) {
 	if c.cfg.Checkpoints.Storage == nil {
 		return 0, false
 	}
+	c.mu.Lock()
+	known := c.applied[id] // before the next owner reports
+	c.mu.Unlock()
 	for before := ""; c.ctx.Err() == nil; {
 		saved, err := c.newest(before)
 		if err != nil {
@@ -38,9 +41,7 @@ func (c *Coordinator) refill(was shard.Assignment) (lost uint64, ok bool) {
 		reply, err := c.fillFrom(id, saved.Ref().Name)
 		switch {
 		case err == nil:
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			lost = max(c.applied[id], reply.Applied) - reply.Applied
+			lost = max(known, reply.Filled) - reply.Filled
 			c.log.Warn("lost shard was filled from a checkpoint", "shard", id, "server", to, "checkpoint", saved.Ref().Name, "lost_pushes", lost)
 			return lost, true
 		case errors.Is(err, checkpoint.ErrDamaged):

@@ -350,6 +350,9 @@ func (c *Coordinator) mayLeave(id shard.ServerID) (how departure, err error) {
 	if owned := len(c.places.owners().Of(id)); owned > 0 {
 		return 0, fmt.Errorf("%w: server %q still owns %d shards", ErrConflict, id, owned)
 	}
+	if c.placing[id] { // their records are about to name it
+		return 0, fmt.Errorf("%w: shards are being created on server %q", ErrConflict, id)
+	}
 	s := c.servers[id]
 	if at := c.places.where(id); s == nil && at.ID != "" && at.Left == present && time.Since(c.started) <= retainGrace {
 		return 0, fmt.Errorf("%w: server %q", errReturning, id)

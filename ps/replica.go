@@ -46,6 +46,7 @@ type replica struct {
 	blocks  []block
 	windows shard.Windows
 	applied uint64 // pushes applied to this shard, wherever it was
+	filled  uint64 // how many of them were in the checkpoint that this copy was filled from
 	changes uint64 // of the state: each is numbered, here and at the followers
 	// last is the epoch of the owner that made the last change. Two copies with the same
 	// number of changes, the last one of the same epoch, are the same.
@@ -118,7 +119,7 @@ func newReplica(job Job, spec shard.Shard) *replica {
 // allocate makes room for the state, all zero. The caller holds mu.
 func (r *replica) allocate() {
 	r.blocks = make([]block, (r.elems+BlockElems-1)/BlockElems)
-	r.windows, r.applied, r.changes, r.last, r.progress = shard.Windows{}, 0, 0, 0, receiveProgress{}
+	r.windows, r.applied, r.filled, r.changes, r.last, r.progress = shard.Windows{}, 0, 0, 0, 0, receiveProgress{}
 	if r.sparse {
 		r.table = table.New(r.tableConfig)
 		return
@@ -137,7 +138,7 @@ func (r *replica) allocate() {
 // free gives the memory back. The caller holds mu.
 func (r *replica) free() {
 	r.weights, r.slots, r.sum, r.table, r.blocks = nil, nil, nil, nil, nil
-	r.windows, r.applied, r.changes, r.last, r.progress = shard.Windows{}, 0, 0, 0, receiveProgress{}
+	r.windows, r.applied, r.filled, r.changes, r.last, r.progress = shard.Windows{}, 0, 0, 0, 0, receiveProgress{}
 }
 
 // initialize gives a fresh owner its first values.

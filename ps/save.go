@@ -272,29 +272,29 @@ func (s *Server) opened(ctx context.Context, name string) (*checkpoint.Checkpoin
 }
 
 // fill makes this copy the owner's, with the values of a checkpoint, or first ones.
-func (s *Server) fill(ctx context.Context, r *replica, order shard.Effect, from string) (uint64, error) {
+func (s *Server) fill(ctx context.Context, r *replica, order shard.Effect, from string) error {
 	c, err := s.opened(ctx, from)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch newer := order.Attempt > r.copy.Attempt; {
 	case r.copy.MayAcknowledge(order.Epoch):
-		return r.applied, nil
+		return nil
 	case r.copy.State == shard.Serving && newer: // filled for an order that came late
 		r.become(shard.ServeFirst(shard.Assignment{Shard: order.Shard, Epoch: order.Epoch, Attempt: order.Attempt}))
-		return r.applied, nil
+		return nil
 	case r.copy.State != shard.Absent && r.copy.State != shard.Released, r.copy.Attempt > 0 && !newer: // late: it has been moved since
-		return 0, fmt.Errorf("%w: host of shard %d at epoch %d: the copy is %v at epoch %d", shard.ErrRefused, order.Shard, order.Epoch, r.copy.State, r.copy.Epoch)
+		return fmt.Errorf("%w: host of shard %d at epoch %d: the copy is %v at epoch %d", shard.ErrRefused, order.Shard, order.Epoch, r.copy.State, r.copy.Epoch)
 	}
 	r.allocate()
 	if c == nil {
 		r.initialize()
 	} else if err := r.restore(ctx, c); err != nil {
 		r.free()
-		return 0, err
+		return err
 	}
 	r.become(shard.ServeFirst(shard.Assignment{Shard: order.Shard, Epoch: order.Epoch, Attempt: order.Attempt}))
-	return r.applied, nil
+	return nil
 }

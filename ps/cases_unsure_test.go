@@ -1,0 +1,62 @@
+package ps_test
+
+import (
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// TestLeasesOfAnOwnerTwoBefore: an owner hangs, and the follower that is to take its place
+// dies before it is told so. It is dead for certain, but the first owner may live and serve
+// reads under its leases: the next follower waits until they are over.
+func TestLeasesOfAnOwnerTwoBefore(t *testing.T) {
+	settled(t)
+	c := newCluster(t, layersJob(2, 1, 100))
+	servers := map[string]*process{}
+	for _, id := range []string{"s1", "s2", "s3"} {
+		servers[id] = c.process("server", id)
+	}
+	c.placed()
+	c.protected()
+	tr := c.traffic("l0", 100, c.worker("w"))
+	tr.goesOn()
+	var mu sync.Mutex
+	var told []string
+	sure := 0
+	die := func(to actor.Ref, msg any) bool {
+		if ps.OrderOf(msg) != shard.EffectActivate.String() {
+			return false
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(told) == 0 || told[len(told)-1] != to.Node {
+			told = append(told, to.Node)
+		}
+		if ps.IsSure(msg) {
+			sure++
+		}
+		if len(told) > 1 {
+			return false
+		}
+		servers[to.Node].signal(syscall.SIGKILL)
+		return true
+	}
+	c.drop.Store(&die)
+	owner := string(c.owner(0))
+	servers[owner].signal(syscall.SIGSTOP)
+	tr.goesOn()
+	mu.Lock()
+	require.Len(t, told, 2)
+	require.NotContains(t, told, owner)
+	require.Zero(t, sure, "the first owner may serve reads")
+	mu.Unlock()
+	servers[owner].kill()
+	tr.goesOn()
+	tr.exact()
+}
