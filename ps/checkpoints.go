@@ -154,6 +154,7 @@ func (c *Coordinator) beginCheckpoint(full bool) {
 		ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Checkpoints.Timeout)
 		defer cancel()
 		if c.takeCheckpoint(ctx, full, before) != nil {
+			<-before // those before may still be pruned
 			return
 		}
 		if _, err := checkpoint.Prune(ctx, c.cfg.Checkpoints.Storage, c.cfg.Checkpoints.Keep); err != nil {
