@@ -13,6 +13,7 @@ import (
 
 	"github.com/elasticps/elasticps/collective"
 	"github.com/elasticps/elasticps/collective/schedule"
+	"github.com/elasticps/elasticps/internal/starved"
 )
 
 // kinds are the ways in which ranks may be connected.
@@ -70,7 +71,7 @@ func TestCase1MismatchIsAnErrorEverywhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			leakless(t)
 			groups := found(t, 3, nil)
-			begin := time.Now()
+			m := starved.Watch(t)
 			errs := errorsOf(3, func(rank int) error {
 				ctx := background(t)
 				h, err := groups[rank].Start(ctx, call(differs[rank%2]))
@@ -82,7 +83,7 @@ func TestCase1MismatchIsAnErrorEverywhere(t *testing.T) {
 				}
 				return err
 			})
-			require.Less(t, time.Since(begin), soon)
+			m.Less(m.Took(), soon)
 			for rank, err := range errs {
 				require.ErrorIs(t, err, collective.ErrMismatch, "rank %d", rank)
 				var m *collective.MismatchError
@@ -109,6 +110,7 @@ func TestCase6DeathIsAnErrorEverywhere(t *testing.T) {
 					}
 					force(a, c)
 				})
+				m := starved.Watch(t)
 				var killed time.Time
 				errs := errorsOf(5, func(rank int) error {
 					if rank == 2 {
@@ -118,7 +120,7 @@ func TestCase6DeathIsAnErrorEverywhere(t *testing.T) {
 					}
 					return sumOnes(background(t), groups[rank], 100_000)
 				})
-				require.Less(t, time.Since(killed), soon)
+				m.Less(time.Since(killed), soon)
 				for rank, err := range errs {
 					if rank != 2 {
 						require.ErrorIs(t, err, collective.ErrRankLost, "rank %d", rank)
@@ -127,7 +129,7 @@ func TestCase6DeathIsAnErrorEverywhere(t *testing.T) {
 					}
 				}
 				smaller := shrinkAll(t, groups, 2)
-				require.Less(t, time.Since(killed), 2*time.Second)
+				m.Less(time.Since(killed), 2*time.Second)
 				for _, g := range smaller {
 					require.Equal(t, uint64(2), g.Epoch())
 					require.Equal(t, []string{"rank-0", "rank-1", "rank-3", "rank-4"}, g.Members())
@@ -169,9 +171,9 @@ func TestCase3ErrorsNameRanks(t *testing.T) {
 	groups := found(t, 2, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	begin := time.Now()
+	m := starved.Watch(t)
 	err := sumOnes(ctx, groups[0], 10)
-	require.Less(t, time.Since(begin), 300*time.Millisecond+soon)
+	m.Less(m.Took(), 300*time.Millisecond+soon)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	var op *collective.OpError
 	require.ErrorAs(t, err, &op)
@@ -180,7 +182,7 @@ func TestCase3ErrorsNameRanks(t *testing.T) {
 	require.Equal(t, uint64(1), op.Seq)
 	require.Equal(t, collective.AllReduce, op.Call.Collective)
 	require.Positive(t, op.Elapsed)
-	require.Less(t, op.Elapsed, time.Since(begin))
+	require.Less(t, op.Elapsed, m.Took())
 	require.ErrorContains(t, err, op.Elapsed.Round(time.Microsecond).String())
 	require.ErrorContains(t, err, "all-reduce of 10 float32 sum")
 	require.ErrorIs(t, sumOnes(background(t), groups[1], 10), collective.ErrAborted, "the other rank hears of it")
@@ -190,9 +192,9 @@ func TestCase3ErrorsNameRanks(t *testing.T) {
 func TestTimeoutOfCallsWithoutDeadline(t *testing.T) {
 	leakless(t)
 	groups := found(t, 2, func(_ int, c *collective.Config) { c.Timeout = 200 * time.Millisecond })
-	begin := time.Now()
+	m := starved.Watch(t)
 	require.ErrorIs(t, sumOnes(context.Background(), groups[0], 10), context.DeadlineExceeded)
-	require.Less(t, time.Since(begin), soon)
+	m.Less(m.Took(), soon)
 }
 
 // Case 4: an abort from another goroutine releases all callers: those of its own rank at once
@@ -218,7 +220,7 @@ func TestCase4AbortReleasesEverybody(t *testing.T) {
 					require.NoError(t, err)
 				}
 				require.Never(t, func() bool { return ended(handles[0]) || ended(handles[1]) }, 20*time.Millisecond, 5*time.Millisecond)
-				aborted := time.Now()
+				m, aborted := starved.Watch(t), time.Now()
 				groups[2].Abort()
 				err := handles[1].Wait(background(t))
 				least = min(least, time.Since(aborted))
@@ -227,7 +229,7 @@ func TestCase4AbortReleasesEverybody(t *testing.T) {
 				case <-groups[1].Done():
 				case <-background(t).Done():
 				}
-				require.Less(t, time.Since(aborted), soon)
+				m.Less(time.Since(aborted), soon)
 				errs = append(errs, groups[1].Err(), groups[1].Barrier(background(t)))
 				for _, err := range errs {
 					require.ErrorIs(t, err, collective.ErrAborted)
@@ -295,10 +297,10 @@ func TestSilentRankIsLost(t *testing.T) {
 	leakless(t)
 	groups := found(t, 3, overSockets(t, false, func(_ int, c *collective.Config) { c.PeerTimeout = 500 * time.Millisecond }))
 	thaw := groups[1].Freeze()
-	begin := time.Now()
+	m := starved.Watch(t)
 	errs := errorsOf(2, func(i int) error { return sumOnes(background(t), groups[2*i], 100) })
 	thaw()
-	require.Less(t, time.Since(begin), 500*time.Millisecond+2*soon)
+	m.Less(m.Took(), 500*time.Millisecond+2*soon)
 	for _, err := range errs {
 		require.ErrorIs(t, err, collective.ErrRankLost)
 		require.Equal(t, []int{1}, collective.Lost(err))
@@ -321,12 +323,12 @@ func TestCase7MissingRankIsNamed(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 			defer cancel()
-			begin := time.Now()
+			m := starved.Watch(t)
 			errs := errorsOf(2, func(i int) error {
 				_, err := join(ctx, 2*i, "first")
 				return err
 			})
-			require.Less(t, time.Since(begin), 300*time.Millisecond+soon)
+			m.Less(m.Took(), 300*time.Millisecond+soon)
 			for _, err := range errs {
 				require.ErrorIs(t, err, collective.ErrMissing)
 				var missing *collective.MissingError

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/elasticps/elasticps/collective"
+	"github.com/elasticps/elasticps/internal/starved"
 )
 
 // splitAll lets all ranks split their groups and returns what each got.
@@ -148,6 +149,7 @@ func TestSplitOutlivesADeath(t *testing.T) {
 			leakless(t)
 			groups := found(t, 6, change)
 			parts := splitAll(t, groups, func(rank int) (int, int) { return rank % 2, rank })
+			m := starved.Watch(t)
 			killed := time.Now()
 			groups[0].Kill()
 			parts[0].Kill()
@@ -157,7 +159,7 @@ func TestSplitOutlivesADeath(t *testing.T) {
 				}
 				return sumOnes(background(t), parts[rank], 1000)
 			})
-			require.Less(t, time.Since(killed), soon)
+			m.Less(time.Since(killed), soon)
 			for rank, err := range errs {
 				switch {
 				case rank%2 == 1:
@@ -229,12 +231,12 @@ func TestSplitWithoutARank(t *testing.T) {
 	groups := found(t, 3, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
-	begin := time.Now()
+	m := starved.Watch(t)
 	errs := errorsOf(2, func(rank int) error {
 		_, err := groups[rank].Split(ctx, 0, 0)
 		return err
 	})
-	require.Less(t, time.Since(begin), soon)
+	m.Less(m.Took(), soon)
 	for _, err := range errs {
 		var op *collective.OpError
 		require.ErrorAs(t, err, &op)

@@ -3,6 +3,7 @@ package ps_test
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"strconv"
@@ -101,15 +102,18 @@ func (c *cluster) quietWorker(name string) *ps.Worker {
 
 // requireNoAllocations calls f often. The heartbeats of the control plane and the
 // collector, which empties pools, are in the same process: what is less than one
-// allocation in ten calls is theirs, and the best of some tries counts.
+// allocation in ten calls is theirs, and the best of some tries counts, of more and shorter
+// ones on a machine so busy that calls are sent again.
 func requireNoAllocations(t *testing.T, what string, f func() error) {
 	t.Helper()
-	const calls = 200
 	for range 20 {
 		require.NoError(t, f(), what)
 	}
-	least := float64(calls)
-	for range 10 {
+	calls, least := 200, math.Inf(1)
+	for tries := 0; tries < 10 || tries < 50 && least >= 0.1; tries++ {
+		if tries == 10 {
+			calls = 20
+		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		var err error
@@ -120,7 +124,7 @@ func requireNoAllocations(t *testing.T, what string, f func() error) {
 		}
 		runtime.ReadMemStats(&after)
 		require.NoError(t, err, what)
-		least = min(least, float64(after.Mallocs-before.Mallocs)/calls)
+		least = min(least, float64(after.Mallocs-before.Mallocs)/float64(calls))
 		if least < 0.02 {
 			break
 		}

@@ -76,7 +76,7 @@ func (c *cluster) compare(elems int) (ok bool, found string) {
 // TestT5DiscardIsGivenUp: a follower cannot be made, and the order to discard what there is
 // of it is lost for as long as the coordinator asks. Another server follows instead.
 func TestT5DiscardIsGivenUp(t *testing.T) {
-	settled(t)
+	together(t)
 	c := newCluster(t, layersJob(1, 1, 100), func(c *cluster) {
 		c.cfg.StepTimeout, c.cfg.CopyTimeout = 300*time.Millisecond, 300*time.Millisecond
 	})
@@ -115,7 +115,7 @@ func TestT5DiscardIsGivenUp(t *testing.T) {
 // be down: the news of a connection that broke comes after the server is back, which does
 // not know of it. Its next report shows that it lives, and what it has.
 func TestT5ActivateIsGivenUp(t *testing.T) {
-	settled(t)
+	together(t)
 	c := newCluster(t, layersJob(1, 1, 100))
 	var sound atomic.Bool
 	drop := func(_ actor.Ref, msg any) bool {
@@ -156,7 +156,7 @@ func TestT5ActivateIsGivenUp(t *testing.T) {
 // TestT5ActivateIsLateForRepair: a promoted follower is not told for a while, and a follower
 // in its place is due.
 func TestT5ActivateIsLateForRepair(t *testing.T) {
-	settled(t)
+	together(t)
 	c := newCluster(t, layersJob(1, 1, 100), func(c *cluster) { c.cfg.StepTimeout = 300 * time.Millisecond })
 	var activates atomic.Int64
 	var sound atomic.Bool

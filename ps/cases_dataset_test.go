@@ -258,7 +258,7 @@ func (c *cluster) stumble(l *ledger, workers []*ps.Worker, times int, fall func(
 // TestT16DatasetCoordinatorKilled: the coordinator's process is killed with a store in a
 // file; no range is finished twice, and none is lost.
 func TestT16DatasetCoordinatorKilled(t *testing.T) {
-	settled(t)
+	together(t)
 	d := ps.Dataset{Name: "clicks", Records: 3000, RangeRecords: 10, Epochs: 2, Shuffle: true}
 	f := newFarm(t)
 	f.role.Job = dataJob(ps.Consistency{}, d)
@@ -276,7 +276,7 @@ func TestT16DatasetWorkerDiesWithTheCoordinator(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a worker that does not come back")
 	}
-	settled(t)
+	together(t)
 	d := ps.Dataset{Name: "clicks", Records: 100, RangeRecords: 10, Epochs: 1}
 	f := newFarm(t)
 	f.role.Job = dataJob(ps.Consistency{}, d)
@@ -295,7 +295,7 @@ func TestT16DatasetWorkerDiesWithTheCoordinator(t *testing.T) {
 
 // TestStandbyGoesOnWithDatasets: the leader is killed, and another one takes its place.
 func TestStandbyGoesOnWithDatasets(t *testing.T) {
-	settled(t)
+	together(t)
 	d := ps.Dataset{Name: "clicks", Records: 3000, RangeRecords: 10, Epochs: 1}
 	l := newLeague(t, dataJob(ps.Consistency{}, d))
 	first, second := l.both(0, false)
@@ -372,7 +372,7 @@ func (c *cluster) counted() int64 {
 func TestDatasetIsRestored(t *testing.T) {
 	for _, mode := range []ps.Mode{ps.BSP, ps.ASP} {
 		t.Run(mode.String(), func(t *testing.T) {
-			settled(t)
+			together(t)
 			d := ps.Dataset{Name: "clicks", Records: 500, RangeRecords: 10, Epochs: 2, Shuffle: true, Seed: 3}
 			folder := checkpoint.Folder(t.TempDir())
 			job := dataJob(ps.Consistency{Mode: mode}, d)
@@ -433,7 +433,7 @@ func (c *cluster) startAgain() {
 func TestT6DatasetUnevenFinish(t *testing.T) {
 	for _, mode := range []ps.Consistency{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 2}, {Mode: ps.ASP}} {
 		t.Run(mode.Mode.String(), func(t *testing.T) {
-			settled(t)
+			together(t)
 			d := ps.Dataset{Name: "clicks", Records: 300, RangeRecords: 10, Epochs: 2, EpochBarrier: true}
 			c := newCluster(t, dataJob(mode, d), oneNode)
 			c.server("s1")

@@ -138,6 +138,7 @@ func TestT12MillionPushes(t *testing.T) {
 		return f.judge(toServer, h)
 	}
 	l := newLossy(t, judge, n, layer("own", n, 1), layer("shared", 1))
+	l.c.within(10 * time.Minute) // it needs a processor for a minute, and may get a tenth of one
 	l.add(t, 8, 8)
 	windows, heap := l.server.WindowBytes(), heapInUse()
 	started := time.Now()

@@ -149,7 +149,7 @@ func pushCorrected(t *testing.T, c *cluster, w *ps.Worker, n int) error {
 // what one push loses; without, every one loses the same. Frames are lost, doubled and late:
 // what is sent again is what was sent.
 func TestFloat8FeedbackThroughLoss(t *testing.T) {
-	settled(t)
+	together(t)
 	const n, steps = 1000, 30
 	f := newFaulty(8)
 	c := newCluster(t, sgdJob(wired("x", shard.Float8E4M3, n), wired("y", shard.Float8E4M3, n)), patient)

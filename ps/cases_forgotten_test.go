@@ -82,7 +82,7 @@ func TestRemoveOfServerThatComesBack(t *testing.T) {
 // TestRemoveOfServerThatIsUp is refused, and nothing has changed; once it is marked as
 // draining it goes, and its reports do not bring it back.
 func TestRemoveOfServerThatIsUp(t *testing.T) {
-	settled(t)
+	together(t)
 	everywhere(t, func(t *testing.T, options ...option) {
 		c := newCluster(t, layersJob(ps.NoReplicas, 2, 100), options...)
 		c.server("s1")
@@ -105,7 +105,7 @@ func TestRemoveOfServerThatIsUp(t *testing.T) {
 // also if it seems to be down at that moment, its connection breaks afterwards, or another
 // coordinator comes, which knows nothing of it.
 func TestServerThatIsOutStaysOut(t *testing.T) {
-	settled(t)
+	together(t)
 	for name, then := range map[string]func(c *cluster, out *ps.Server, its *actor.Node, s2 actor.Ref){
 		"down at that moment": func(*cluster, *ps.Server, *actor.Node, actor.Ref) {},
 		"its connection breaks": func(c *cluster, _ *ps.Server, its *actor.Node, s2 actor.Ref) {

@@ -3,6 +3,7 @@ package ps_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,34 @@ import (
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/ps/checkpoint"
 )
+
+// TestCheckpointIsPaced: a server takes as long as BytesPerSecond says; it serves meanwhile.
+func TestCheckpointIsPaced(t *testing.T) {
+	const layers, elems, rate = 4, 64 << 10, 4 << 20
+	c := newCluster(t, layersJob(ps.NoReplicas, layers, elems), saving(checkpoint.Folder(t.TempDir()), func(c *ps.CheckpointConfig) { c.BytesPerSecond = rate }))
+	c.server("s1")
+	c.placed()
+	w := c.worker("w")
+	written := make(chan ps.CheckpointReport, 1)
+	go func() {
+		r, err := c.admin.Checkpoint(c.ctx, true)
+		if err != nil {
+			r.Reason = err.Error()
+		}
+		written <- r
+	}()
+	for pushes := 0; ; pushes++ {
+		require.NoError(t, w.Push(c.ctx, fmt.Sprint("l", pushes%layers), vector(elems, -1)))
+		select {
+		case r := <-written:
+			require.NoError(t, r.Err())
+			require.GreaterOrEqual(t, r.Took, time.Duration(4*layers*elems*int64(time.Second)/rate))
+			require.Greater(t, pushes, layers)
+			return
+		default:
+		}
+	}
+}
 
 // TestCheckpointDoesNotWaitForRemoval: a checkpoint is there as soon as it is committed, while
 // older ones are being removed; the next one is not committed before they are.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/internal/starved"
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/shard"
 )
@@ -37,10 +38,10 @@ func TestT16LeaderEndsAtEachStep(t *testing.T) {
 				other := l.traffic("b", 10, l.worker("w3"))
 				moved.goesOn()
 				l.interruptedMove(first, hang)
-				began := time.Now()
+				m := starved.Watch(t)
 				other.goesOn()
-				require.Less(t, time.Since(began), leagueTTL-300*time.Millisecond, "pushes wait for no election")
-				l.takesOver(second, began)
+				m.Less(m.Took(), leagueTTL-300*time.Millisecond) // pushes wait for no election
+				l.takesOver(second, m)
 				if hang {
 					first.signal(syscall.SIGCONT)
 					first.expect("deposed")
@@ -113,11 +114,11 @@ func TestLeaderEndsWhileAShardGetsAFollower(t *testing.T) {
 				a.goesOn()
 				l.server("s2")
 				l.halted(first, hang)
-				began := time.Now()
+				m := starved.Watch(t)
 				a.goesOn()
 				b.goesOn()
-				require.Less(t, time.Since(began), leagueTTL-300*time.Millisecond, "pushes wait for no election")
-				l.takesOver(second, began)
+				m.Less(m.Took(), leagueTTL-300*time.Millisecond) // pushes wait for no election
+				l.takesOver(second, m)
 				if hang {
 					first.signal(syscall.SIGCONT)
 					first.expect("deposed")
@@ -192,7 +193,7 @@ func testEndTogether(t *testing.T, when string, signal syscall.Signal) {
 			require.FailNow(t, "no failover")
 		}
 	}
-	l.takesOver(second, time.Now())
+	l.takesOver(second, starved.Watch(t))
 	for _, tr := range all {
 		tr.goesOn()
 	}
@@ -244,10 +245,10 @@ func TestLeadersTakeTurns(t *testing.T) {
 	steps()
 	for range 4 {
 		leader.signal(syscall.SIGSTOP)
-		began := time.Now()
+		m := starved.Watch(t)
 		done := make(chan struct{})
 		go func() { defer close(done); steps() }()
-		l.takesOver(other, began)
+		l.takesOver(other, m)
 		leader.signal(syscall.SIGCONT)
 		leader.expect("deposed")
 		<-done
@@ -279,7 +280,7 @@ func TestT13VersionAcrossLeaders(t *testing.T) {
 		l.move(0, shard.ServerID(fmt.Sprintf("s%d", 2-round)))
 		newer()
 		leader.kill()
-		l.takesOver(other, time.Now())
+		l.takesOver(other, starved.Watch(t))
 		newer()
 		w.Rewind(0, stale, epoch)
 		require.NoError(t, w.Push(l.ctx, "a", vector(stuckElems, -1)))

@@ -1,6 +1,8 @@
 package ps_test
 
 import (
+	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -34,6 +36,47 @@ func TestSwitchToFollowerThatIsDropped(t *testing.T) {
 		})
 	})
 	require.Equal(t, shard.Moved, c.try("s2").Outcome, "it is begun again, as a copy")
+	require.Equal(t, shard.ServerID("s2"), c.owner(0))
+	tr.goesOn()
+	c.protected()
+	tr.exact()
+}
+
+// TestQueuedSwitchToFollowerThatIsDropped: the same of a switch that has been asked for while
+// its target was made a follower.
+func TestQueuedSwitchToFollowerThatIsDropped(t *testing.T) {
+	settled(t)
+	s := &steps{}
+	var follows atomic.Bool // but its replication has not ended
+	proceed := make(chan struct{})
+	release := sync.OnceFunc(func() { close(proceed) })
+	c := newCluster(t, layersJob(1, 2, 100), s.install)
+	t.Cleanup(release) // before the coordinator closes
+	replicating := func(e shard.Effect) {
+		if e.Shard == 0 && e.Kind == shard.EffectSettle && follows.CompareAndSwap(false, true) {
+			<-proceed
+		}
+	}
+	s.hook.Store(&replicating)
+	c.server("s1")
+	c.placed()
+	s2 := c.server("s2")
+	eventually(t, "s2 follows", follows.Load)
+	tr := c.traffic("l0", 100, c.worker("w"))
+	moved := make(chan error, 1)
+	go func() {
+		r, err := c.admin.Move(c.ctx, 0, "s2")
+		moved <- errors.Join(err, r.Err())
+	}()
+	eventually(t, "the move waits", func() bool { return c.coord.Queued(0) })
+	s.once(shard.EffectCommit, func() {
+		c.coord.DropFollower(0, "s2")
+		eventually(t, "s2 has dropped its copy", func() bool {
+			return ps.CopyOf(s2, 0).State == shard.Absent
+		})
+	})
+	release()
+	require.NoError(t, <-moved, "it is begun again, as a copy")
 	require.Equal(t, shard.ServerID("s2"), c.owner(0))
 	tr.goesOn()
 	c.protected()

@@ -154,7 +154,7 @@ func (c *cluster) resumed(begun bool, want shard.ServerID, live ...shard.ServerI
 func TestT16CoordinatorProcessKilledAtEachStep(t *testing.T) {
 	for i, at := range forward {
 		t.Run(at.String(), func(t *testing.T) {
-			settled(t)
+			together(t)
 			c := newFarm(t)
 			first := c.run(at)
 			c.server("s1")

@@ -128,7 +128,11 @@ func TestT22HalfTheBytes(t *testing.T) {
 	w := c.worker("w")
 	grad := vector(n, -1)
 	bytes, times := map[string]int64{}, map[string][]time.Duration{}
-	for range 1 + repeats { // the first one touches the memory
+	best := func(name string) time.Duration { return slices.Min(times[name][1:]) }
+	slower := func() bool { return !underRace && max(best("float16"), best("bfloat16")) > best("float32") }
+	// The first one touches the memory. On a busy machine the best time of each needs more.
+	pushes := 0
+	for ; pushes <= repeats || pushes <= 5*repeats && slower(); pushes++ {
 		for _, l := range job.Model.Layers {
 			before, began := m.bytes.Load(), time.Now()
 			require.NoError(t, w.Push(c.ctx, l.Name, grad))
@@ -136,7 +140,6 @@ func TestT22HalfTheBytes(t *testing.T) {
 			bytes[l.Name] = m.bytes.Load() - before
 		}
 	}
-	best := func(name string) time.Duration { return slices.Min(times[name][1:]) }
 	for _, f := range halves {
 		name := f.as.String()
 		t.Logf("%s: bytes %.4f, time %.2f of float32 (%v of %v)", name, float64(bytes[name])/float64(bytes["float32"]),
@@ -150,7 +153,7 @@ func TestT22HalfTheBytes(t *testing.T) {
 	got := make([]float32, n)
 	for _, l := range job.Model.Layers {
 		require.NoError(t, w.Pull(c.ctx, l.Name, got))
-		sameBits(t, vector(n, 1+repeats), got, l.Name)
+		sameBits(t, vector(n, float32(pushes)), got, l.Name)
 	}
 }
 

@@ -27,7 +27,7 @@ func lateness() time.Duration {
 func late(f func()) { <-time.After(lateness()); f() }
 
 func TestT2SlowStarter(t *testing.T) {
-	settled(t)
+	together(t)
 	for name, f := range map[string]func(*testing.T){
 		"server": lateServer, "worker": lateWorker,
 		"coordinator":      func(t *testing.T) { lateCoordinator(t, false) },

@@ -21,7 +21,7 @@ var orders = []string{
 }
 
 func TestT5LostOrder(t *testing.T) {
-	settled(t)
+	together(t)
 	t.Run("once", func(t *testing.T) {
 		for _, order := range orders {
 			t.Run(order, func(t *testing.T) { loseOrder(t, order, 1) })

@@ -38,7 +38,7 @@ func (c *cluster) lose(kind string, times int64) *atomic.Int64 {
 }
 
 func TestT5LostControlMessage(t *testing.T) {
-	settled(t)
+	together(t)
 	t.Run("once", func(t *testing.T) { // most of the time they wait, so they do it together
 		for _, kind := range controlMessages {
 			t.Run(kind, func(t *testing.T) { loseAtFirst(t, kind, 1) })

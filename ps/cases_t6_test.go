@@ -15,7 +15,7 @@ import (
 func TestT6UnevenFinish(t *testing.T) {
 	for _, mode := range []ps.Consistency{{Mode: ps.BSP}, {Mode: ps.SSP, Staleness: 3}, {Mode: ps.SSP}, {Mode: ps.ASP}} {
 		t.Run(fmt.Sprint(mode.Mode, " ", mode.Staleness), func(t *testing.T) {
-			settled(t)
+			together(t)
 			everywhere(t, func(t *testing.T, options ...option) {
 				c := newCluster(t, smallJob(mode), options...)
 				c.server("s1")
@@ -56,7 +56,7 @@ func TestT6UnevenFinish(t *testing.T) {
 func TestStalenessBound(t *testing.T) {
 	for _, mode := range []ps.Consistency{{Mode: ps.BSP}, {Mode: ps.SSP}, {Mode: ps.SSP, Staleness: 1}, {Mode: ps.SSP, Staleness: 4}} {
 		t.Run(fmt.Sprint(mode.Mode, " ", mode.Staleness), func(t *testing.T) {
-			settled(t)
+			together(t)
 			everywhere(t, func(t *testing.T, options ...option) {
 				c := newCluster(t, smallJob(mode), options...)
 				c.server("s1")

@@ -438,7 +438,7 @@ func (c *cluster) saveRowsAfter(w *ps.Worker, step int) (r ps.CheckpointReport) 
 // TestT17ReshardTablesOnRestore: a checkpoint of three servers is restored on 1, 2 and 5,
 // all state of the tables bit by bit, and saved again it is the same (T24).
 func TestT17ReshardTablesOnRestore(t *testing.T) {
-	settled(t)
+	together(t)
 	folder := checkpoint.Folder(t.TempDir())
 	c := newCluster(t, tablesJob(ps.ASP), saving(folder), patient)
 	servers := c.servers(3)
@@ -555,7 +555,7 @@ func TestT25Counters(t *testing.T) {
 func TestTableLimits(t *testing.T) {
 	for _, evict := range []ps.Eviction{ps.RefuseRows, ps.EvictOldest, ps.EvictSmallest} {
 		t.Run(fmt.Sprint(evict), func(t *testing.T) {
-			settled(t)
+			together(t)
 			const limit = 1000
 			job := sgdJob(zeroTable("t", limit, 2))
 			job.MaxShardBytes = 1 << 20 // one shard
@@ -588,7 +588,7 @@ func TestTableLimits(t *testing.T) {
 
 // Staleness of a table holds a worker that is too far ahead when it pulls rows, and only then.
 func TestTableStaleness(t *testing.T) {
-	settled(t)
+	together(t)
 	job := sgdJob(zeroTable("strict", 10, 1), zeroTable("free", 10, 1))
 	job.Tables = map[string]ps.Table{"strict": {Staleness: 2}}
 	c := newCluster(t, job)

@@ -228,7 +228,7 @@ func TestT9CancelledRows(t *testing.T) {
 // Rows of a table whose blocks have a hundred times as many as expected move, are saved and
 // restored bit by bit.
 func TestTableFarBeyondItsHint(t *testing.T) {
-	settled(t)
+	together(t)
 	const rows, dim, hint = 100_000, 8, 1000
 	job := sgdJob(tableLayer("t", hint, dim))
 	job.Optimizer = ps.Adagrad(0.1)
@@ -258,7 +258,7 @@ func TestTableFarBeyondItsHint(t *testing.T) {
 // Requests for rows that fit neither the shard nor themselves get an error and change
 // nothing; the server lives.
 func TestHostileRows(t *testing.T) {
-	settled(t)
+	together(t)
 	job := sgdJob(layer("dense", 4), zeroTable("t", 3000, 64))
 	job.MaxShardBytes = 1000 * 64 * 4 // three shards, whose last blocks are short
 	c := newCluster(t, job)
@@ -350,7 +350,7 @@ func TestLargestRows(t *testing.T) {
 
 // T12: a proxy drops, doubles and delays frames; each push of rows counts once.
 func TestT12LossyRows(t *testing.T) {
-	settled(t)
+	together(t)
 	const workers, dim, each = 16, 3, 50
 	rounds := 20
 	if testing.Short() {

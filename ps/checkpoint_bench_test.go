@@ -19,10 +19,15 @@ import (
 // parts of 4 MiB, and says how fast that is beside a plain write with fsync of as many
 // bytes to the same disk, and how many pushes there are beside none being written.
 func BenchmarkCheckpoint(b *testing.B) {
+	b.Run("fast", func(b *testing.B) { benchmarkCheckpoint(b, 0) })
+	b.Run("paced", func(b *testing.B) { benchmarkCheckpoint(b, 64<<20) })
+}
+
+func benchmarkCheckpoint(b *testing.B, rate int64) {
 	const elems = 16 << 20 // 64 MiB, with two slots
 	dir := b.TempDir()
 	job := ps.Job{Model: shard.Model{Layers: []shard.Layer{layer("x", elems/1024, 1024)}}, Optimizer: ps.Adam(1e-3), MaxShardBytes: 4 << 20}
-	c := newCluster(b, job, saving(checkpoint.Folder(dir), func(c *ps.CheckpointConfig) { c.FullEvery, c.Keep = 1, 1 }))
+	c := newCluster(b, job, saving(checkpoint.Folder(dir), func(c *ps.CheckpointConfig) { c.FullEvery, c.Keep, c.BytesPerSecond = 1, 1, rate }))
 	c.within(10 * time.Minute)
 	c.server("s1")
 	w := c.worker("w")
@@ -38,16 +43,16 @@ func BenchmarkCheckpoint(b *testing.B) {
 			}
 		}
 	}()
-	rate := func(f func()) float64 {
+	pace := func(f func()) float64 {
 		n, began := pushed.Load(), time.Now()
 		f()
 		return float64(pushed.Load()-n) / time.Since(began).Seconds()
 	}
 	var bytes, saving, quiet, busy, plain float64
 	for b.Loop() {
-		quiet += rate(func() { time.Sleep(300 * time.Millisecond) })
+		quiet += pace(func() { time.Sleep(300 * time.Millisecond) })
 		var r ps.CheckpointReport
-		busy += rate(func() { r = c.save(true) })
+		busy += pace(func() { r = c.save(true) })
 		bytes += float64(r.Bytes)
 		saving += r.Took.Seconds()
 		plain += plainWrite(b, filepath.Join(dir, "plain"), r.Bytes).Seconds()

@@ -26,6 +26,10 @@ type CheckpointConfig struct {
 	// FullEvery is how many checkpoints there are to a full one; the others hold what has
 	// changed since the one before. Zero: 10. One: all are full.
 	FullEvery int
+	// BytesPerSecond bounds the pace at which each server writes, so that pushes keep the
+	// processors and the disk that they need; blocks that change meanwhile are copied
+	// (ServerConfig.CheckpointMemory). Zero: as fast as it can.
+	BytesPerSecond int64
 	// Timeout bounds the writing of one. Zero: 10 min.
 	Timeout time.Duration
 	// Restore names the checkpoint that the shards of a new job are filled from:
@@ -55,8 +59,9 @@ func (c CheckpointConfig) withDefaults() CheckpointConfig {
 
 func (c CheckpointConfig) validate() error {
 	var errs []error
-	if c.Interval < 0 || c.Keep < 0 || c.FullEvery < 0 || c.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("ps: Checkpoints: Interval %v, Keep %d, FullEvery %d and Timeout %v, must be at least 0", c.Interval, c.Keep, c.FullEvery, c.Timeout))
+	if c.Interval < 0 || c.Keep < 0 || c.FullEvery < 0 || c.Timeout < 0 || c.BytesPerSecond < 0 {
+		errs = append(errs, fmt.Errorf("ps: Checkpoints: Interval %v, Keep %d, FullEvery %d, Timeout %v and BytesPerSecond %d, must be at least 0",
+			c.Interval, c.Keep, c.FullEvery, c.Timeout, c.BytesPerSecond))
 	}
 	if c.Storage == nil && (c.Interval > 0 || c.Restore != "") {
 		errs = append(errs, errors.New("ps: Checkpoints: Interval or Restore without Storage"))
@@ -201,7 +206,7 @@ func (c *Coordinator) writeCheckpoint(ctx context.Context, report *CheckpointRep
 	if parent != nil {
 		report.Parent = parent.Name
 	}
-	m := saveRequest{Nonce: nonce, Name: name, Parent: report.Parent, Timeout: c.cfg.Checkpoints.Timeout}
+	m := saveRequest{Nonce: nonce, Name: name, Parent: report.Parent, Rate: c.cfg.Checkpoints.BytesPerSecond, Timeout: c.cfg.Checkpoints.Timeout}
 	parts, datasets, err := c.cut(ctx, &m)
 	if err != nil {
 		return err

@@ -199,7 +199,7 @@ func (c *cut) copyValues(b int) cutBuffer {
 }
 
 // write writes the blocks of the cut in their order, and ends it.
-func (c *cut) write(ctx context.Context, w *checkpoint.Writer) error {
+func (c *cut) write(ctx context.Context, w *checkpoint.Writer, paced func(bytes int64)) error {
 	defer c.end()
 	for _, b := range c.state.Blocks {
 		if err := ctx.Err(); err != nil {
@@ -215,9 +215,11 @@ func (c *cut) write(ctx context.Context, w *checkpoint.Writer) error {
 			c.r.room.Broadcast()
 		}
 		c.r.mu.Unlock()
+		bytes := saved.bytes()
 		if err := c.writeBlock(w, b, saved); err != nil {
 			return err
 		}
+		paced(bytes)
 	}
 	return nil
 }

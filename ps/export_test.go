@@ -255,6 +255,13 @@ func (c *Coordinator) FailOver(id shard.ServerID, held ...shard.Record) {
 // and returns when the owner knows.
 func (c *Coordinator) DropFollower(id shard.ID, follower shard.ServerID) { c.dropNow(id, follower) }
 
+// Queued reports whether a move waits for something else that is done with its shard.
+func (c *Coordinator) Queued(id shard.ID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.queued[id] != nil
+}
+
 // LoseCopy makes a server forget its copy of a shard.
 func (s *Server) LoseCopy(id shard.ID) {
 	r := s.replica(id)

@@ -177,13 +177,19 @@ func (f *followerStream) fill(ctx context.Context, s *Server, order shard.Effect
 
 // pace waits as long as it takes to send the first n blocks at the stream's rate.
 func (f *followerStream) pace(ctx context.Context, began time.Time, n int) {
-	if f.rate <= 0 {
-		return
-	}
 	f.r.mu.Lock()
 	bytes := float64(f.r.stateBytes()) * float64(n) / float64(max(len(f.r.blocks), 1))
 	f.r.mu.Unlock()
-	if ahead := time.Duration(bytes/float64(f.rate)*float64(time.Second)) - time.Since(began); ahead > time.Millisecond {
+	pace(ctx, f.rate, bytes, began)
+}
+
+// pace waits as long as it takes to pass so many bytes, since began, at a rate in bytes per
+// second; 0 is no limit.
+func pace(ctx context.Context, rate int64, bytes float64, began time.Time) {
+	if rate <= 0 {
+		return
+	}
+	if ahead := time.Duration(bytes/float64(rate)*float64(time.Second)) - time.Since(began); ahead > time.Millisecond {
 		sleep(ctx, ahead)
 	}
 }

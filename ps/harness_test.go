@@ -123,9 +123,9 @@ func (c *cluster) swapping(a, b shard.ServerID) (stop func() []ps.MoveReport) {
 }
 
 // patient is for tests that load the machine so much that a live party may be
-// silent for longer than the default suspicion time.
+// silent for longer than the default suspicion time, and a step of a move take longer.
 func patient(c *cluster) {
-	c.suspicion = 20 * time.Second
+	c.suspicion, c.cfg.StepTimeout = 20*time.Second, patience
 	c.home = nil // the next one connects to none
 	c.home = c.node("patient-home")
 	c.cfg.Node = c.home

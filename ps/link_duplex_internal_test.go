@@ -77,7 +77,6 @@ func TestLinkFullInBothDirections(t *testing.T) {
 	var serving sync.WaitGroup
 	serving.Go(func() { s.serveConn(theirs, nil) })
 	d := &duplex{wired: wiredTo(t, maxInFlight, mine)}
-	d.l.rtt.Store(int64(time.Minute)) // nothing is sent again
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	rounds := 40 // 1 GB in all
@@ -93,6 +92,7 @@ func TestLinkFullInBothDirections(t *testing.T) {
 				kind = wire.Pull
 			}
 			for range rounds {
+				d.l.rtt.Store(slowAnswers)
 				if errs[i] = d.operate(ctx, kind, 24); errs[i] != nil {
 					return
 				}

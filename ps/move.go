@@ -50,6 +50,7 @@ type queuedMove struct {
 	request *actor.Request
 	message moveRequest
 	begun   time.Time
+	again   bool // it was begun before, and its target lost its copy
 }
 
 // move begins a move, or joins the one that the same request has begun. It is
@@ -72,7 +73,7 @@ func (c *Coordinator) move(req *actor.Request, m moveRequest) {
 	} else if q := c.queued[id]; q != nil && q.message.Nonce == m.Nonce {
 		q.request = req // an earlier attempt of the request has been given up
 	} else {
-		c.begin(&queuedMove{req, m, time.Now()}, true)
+		c.begin(&queuedMove{request: req, message: m, begun: time.Now()}, true)
 	}
 }
 
@@ -91,7 +92,7 @@ func (c *Coordinator) begin(q *queuedMove, first bool) {
 	r := c.places.record(id)
 	mig, effects, err := shard.Begin(r, q.message.To)
 	w := &underWay{nonce: q.message.Nonce, begun: q.begun, waiting: []*actor.Request{q.request}}
-	if first && mig.Kind == shard.KindSwitch {
+	if mig.Kind == shard.KindSwitch && !q.again {
 		w.asked = q
 	}
 	if first && mig.Kind == shard.KindMove && shard.Exposed([]shard.Record{r}, c.candidates(), c.cfg.Job.Replicas) > 0 {
@@ -425,8 +426,8 @@ func (c *Coordinator) ended(w *underWay, r MoveReport) {
 		r.Started, r.Total = w.begun.Sub(c.started), time.Since(w.begun)
 	}
 	if w.asked != nil && r.Outcome == shard.Aborted && !c.places.record(r.Shard).Followers.Has(r.To) {
-		w.asked.request = w.waiting[len(w.waiting)-1] // the latest attempt of the request
-		c.begin(w.asked, true)                        // the follower was lost meanwhile: the shard is copied
+		w.asked.request, w.asked.again = w.waiting[len(w.waiting)-1], true // the latest attempt of the request
+		c.begin(w.asked, true)                                             // the follower was lost meanwhile: the shard is copied
 		return
 	}
 	if r.Kind != shard.KindReplicate {

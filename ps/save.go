@@ -177,6 +177,11 @@ func (s *Server) write(ctx context.Context, v *saving, m saveRequest) error {
 		return err
 	}
 	slices.Sort(m.Shards)
+	began, written := time.Now(), int64(0)
+	paced := func(n int64) {
+		written += n
+		pace(ctx, m.Rate, float64(written), began)
+	}
 	for len(m.Shards) > 0 {
 		group, rest := s.group(m.Shards)
 		m.Shards = rest
@@ -201,7 +206,7 @@ func (s *Server) write(ctx context.Context, v *saving, m saveRequest) error {
 			continue
 		}
 		name := fmt.Sprintf("%s-%s-%d.safetensors", processName(string(s.cfg.ID)), m.Nonce, len(v.files))
-		if err := s.writeFile(ctx, m.Name, name, cuts); err != nil {
+		if err := s.writeFile(ctx, m.Name, name, cuts, paced); err != nil {
 			return err
 		}
 		v.files = append(v.files, name)
@@ -225,14 +230,15 @@ func (s *Server) group(ids []uint32) (group, rest []uint32) {
 	return ids, nil
 }
 
-func (s *Server) writeFile(ctx context.Context, name, file string, cuts []*cut) error {
+// writeFile writes cuts to a file. Paced hears of the bytes and may wait.
+func (s *Server) writeFile(ctx context.Context, name, file string, cuts []*cut, paced func(bytes int64)) error {
 	states := make([]checkpoint.Shard, len(cuts))
 	for i, c := range cuts {
 		states[i] = c.state
 	}
 	_, err := checkpoint.WriteFile(ctx, s.cfg.Checkpoints, name, file, states, func(w *checkpoint.Writer) error {
 		for _, c := range cuts {
-			if err := c.write(ctx, w); err != nil {
+			if err := c.write(ctx, w, paced); err != nil {
 				return err
 			}
 		}

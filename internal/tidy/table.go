@@ -13,6 +13,7 @@ var levels = []row{
 	{"internal/kernel", 0},
 	{"internal/invariant", 0},
 	{"internal/leak", 0},
+	{"internal/starved", 0},
 	{"internal/tidy", 0},
 	{"internal/wire", 1},
 	{"internal/stream", 1},
