@@ -84,9 +84,8 @@
 // over by the unix socket that connects them: nothing is left by a process that dies), else
 // use unix sockets; others use TCP, with several connections for data. So do ranks of one host
 // that do not reach each other's unix sockets, as in containers of one name; two that cannot map
-// each other's memory use sockets. When all ranks share
-// memory, an all-reduce needs no messages. They find each other in
-// a coordination store or by a list of addresses. Both ends of each connection prove that
+// each other's memory use sockets. When all ranks share memory, an all-reduce needs no messages.
+// Ranks find each other in a coordination store or by a list of addresses. Both ends of each connection prove that
 // they know Config.Secret; only loopback addresses are listened on unless TLS is on or the
 // caller says otherwise.
 //

@@ -99,7 +99,7 @@ type MissingError struct {
 	Names []string // of the members, or "N more" where their names are not known
 	// Addresses are where they were looked for; none where they should have come by themselves.
 	Addresses []string
-	Waited    time.Duration
+	Waited    time.Duration // since this rank began to wait
 	Err       error
 }
 

@@ -205,7 +205,7 @@ func (l *memoryLane) close(err error) {
 // no hand-over, and larger ones where a rank has no two processors to itself: a
 // goroutine that does it would run in its stead, not beside it. It writes what the kernel
 // has room for, for it has to go on reading. A connection that cannot tell, such as TLS,
-// takes no more than maxInline bytes of one call: as much the kernel has room for when the
+// takes no more than maxInline bytes of one call: as much as the kernel has room for when the
 // peer does not read. (What is left there from earlier calls is read by a peer that has
 // not come so far, and only one that has can be waiting for this rank to read.)
 const (
@@ -213,8 +213,8 @@ const (
 	maxInline   = 64 << 10
 )
 
-// pieceBytes is how much of a payload is read before it is combined, a multiple of all
-// elements: with what it is combined with, it stays in cache.
+// pieceBytes is how much of a payload is read before it is combined, in whole elements of any
+// type: with what it is combined with, it stays in cache.
 const pieceBytes = 64 << 10
 
 // socket is one connection of a lane.

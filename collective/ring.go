@@ -65,12 +65,12 @@ type ringLane struct {
 }
 
 func newRingLane(m *mate) *ringLane {
-	p := m.host
+	h := m.host
 	l := &ringLane{mate: m}
 	l.cond.L = &l.mu
 	l.drive = l.drain
-	l.out = ring{data: p.own.ringTo(m.place), mine: p.own.head(m.place), other: p.own.tail(m.place)}
-	l.in = ring{data: m.theirs.ringTo(p.place), mine: m.theirs.tail(p.place), other: m.theirs.head(p.place)}
+	l.out = ring{data: h.own.ringTo(m.place), mine: h.own.head(m.place), other: h.own.tail(m.place)}
+	l.in = ring{data: m.theirs.ringTo(h.place), mine: m.theirs.tail(h.place), other: m.theirs.head(h.place)}
 	return l
 }
 
@@ -85,9 +85,9 @@ func (l *ringLane) send(h *header, payload []byte, _ bool) (ticket, error) {
 	if err := l.push(); err != nil || l.done >= l.sent {
 		return ticket{}, err
 	}
-	if p := l.mate.host; !l.waits {
+	if !l.waits {
 		l.waits = true
-		p.pending = append(p.pending, l)
+		l.mate.host.pending = append(l.mate.host.pending, l)
 	}
 	return ticket{&l.tally, l.sent}, nil
 }

@@ -93,30 +93,34 @@
 //
 // # Concurrency
 //
-// A Policy is a value and may be shared. The methods of Controller, Scheduler, Home, Site,
-// InProcess and Processes may be called from any goroutine. At most MaxMoves moves run at once,
+// A Policy is a value and may be shared. The methods of Controller, Scheduler, Home, Site, of the
+// clients, of InProcess and Processes may be called from any goroutine. At most MaxMoves moves run at once,
 // each operator on a goroutine of its own with a deadline.
 //
 // # Ordering and consistency
 //
 // A plan is made from a sample that was begun after the end of every operator that
 // counts as finished; the others count as in flight, and their moves as done. No
-// shard is moved by two operators at once.
+// shard is moved by two operators at once. What a Home decides is in the store before any
+// site or client is told.
 //
 // # Errors
 //
 // An operator that fails, panics or runs out of time leaves the job serving, is
 // logged with its step and cause, and is left alone for Backoff; the others go on.
 // Scale fails with ErrBounds or ErrSuperseded, providers with ErrServerExists,
-// ErrUnknownServer or ErrProviderClosed.
+// ErrUnknownServer or ErrProviderClosed. A Home that is none any more answers ErrNotHome;
+// sites and clients ask the others then.
 //
 // # Limits
 //
 // The history holds Config.MaxDecisions decisions, a decision lists at most 64
 // rejections, Processes runs at most ProcessConfig.MaxProcesses processes and cuts
-// lines of output at 16 KiB. Shards of a server that is down stay where they are: that
-// is failover, not a move. Prediction knows the queue of one server, not the limits of
-// the workers: where these are the bottleneck it errs towards keeping servers.
+// lines of output at 16 KiB. A job of a federation has at most 32 KiB as JSON and an ID of
+// 128 bytes; a site or a client knows at most 64 Homes. Shards of a server that is down
+// stay where they are: that is failover, not a move. Prediction knows the queue of one
+// server, not the limits of the workers: where these are the bottleneck it errs towards
+// keeping servers.
 //
 // # References
 //

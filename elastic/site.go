@@ -85,9 +85,9 @@ type siteRun struct {
 
 // StartSite starts a site on a node. The error names every fault of the configuration.
 func StartSite(node *actor.Node, c SiteConfig) (*Site, error) {
-	c, err := c.withDefaults()
-	site, err2 := federation.NewSite(c.Federation, c.Name, c.Incarnation)
-	if err := errors.Join(err, err2); err != nil {
+	c, faults := c.withDefaults()
+	site, err := federation.NewSite(c.Federation, c.Name, c.Incarnation)
+	if err := errors.Join(faults, err); err != nil {
 		return nil, err
 	}
 	if err := registerFederation(node); err != nil {

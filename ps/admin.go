@@ -228,8 +228,8 @@ func (a *Admin) Load(ctx context.Context, s ServerStatus) (ServerLoad, error) {
 // when the move has ended, one way or the other: MoveReport.Err tells. It waits for a
 // failover or a repair of the shard. An error of Move itself means that nothing was begun
 // (shard.ErrMoveRefused, ErrConflict beside another move), or that ctx ended first; then
-// the move goes on. An elastic controller that runs for
-// the job balances the servers again at its next sample, and may undo it.
+// the move goes on. An elastic controller that runs for the job balances the servers again
+// at its next sample, and may undo it.
 func (a *Admin) Move(ctx context.Context, id shard.ID, to shard.ServerID) (MoveReport, error) {
 	return ask[MoveReport](ctx, a.node, a.coordinator, moveRequest{Nonce: randomID(), Shard: uint32(id), To: to})
 }

@@ -2,9 +2,11 @@ package ps_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,6 +47,15 @@ func TestCheckpointIsPaced(t *testing.T) {
 // TestCheckpointDoesNotWaitForRemoval: a checkpoint is there as soon as it is committed, while
 // older ones are being removed; the next one is not committed before they are.
 func TestCheckpointDoesNotWaitForRemoval(t *testing.T) {
+	for name, fails := range map[string]bool{"the next one": false, "the one after one that failed": true} {
+		t.Run(name, func(t *testing.T) { commitsAfterRemoval(t, fails) })
+	}
+}
+
+// commitsAfterRemoval has a third checkpoint taken while the first one is being removed. Fails says
+// that another one fails before it.
+func commitsAfterRemoval(t *testing.T, fails bool) {
+	settled(t)
 	storage := &stuckRemoval{
 		Storage: checkpoint.Folder(t.TempDir()), removing: make(chan struct{}), release: make(chan struct{}), written: make(chan string, 16),
 	}
@@ -54,6 +65,13 @@ func TestCheckpointDoesNotWaitForRemoval(t *testing.T) {
 	require.Equal(t, "ckpt-00000001", c.save(true).Name)
 	require.Equal(t, "ckpt-00000002", c.save(true).Name)
 	<-storage.removing
+	if fails {
+		storage.full.Store(true)
+		r, err := c.admin.Checkpoint(c.ctx, true)
+		require.NoError(t, err)
+		require.ErrorContains(t, r.Err(), errFull.Error())
+		storage.full.Store(false)
+	}
 	for len(storage.written) > 0 {
 		<-storage.written
 	}
@@ -100,9 +118,15 @@ type stuckRemoval struct {
 	checkpoint.Storage
 	removing, release chan struct{}
 	written           chan string
+	full              atomic.Bool // it takes nothing
 }
 
+var errFull = errors.New("no space left in the storage")
+
 func (s *stuckRemoval) Put(ctx context.Context, name string, size int64, write func(io.Writer) error) error {
+	if s.full.Load() {
+		return errFull
+	}
 	err := s.Storage.Put(ctx, name, size, write)
 	s.written <- name
 	return err

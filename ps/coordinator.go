@@ -247,11 +247,13 @@ func newCoordinator(cfg CoordinatorConfig, l *leadership) (*Coordinator, error) 
 		return nil, err
 	}
 	c := &Coordinator{
-		cfg: cfg, log: cfg.Logger, shards: shards, leadership: l, started: time.Now(), slots: make(chan struct{}, cfg.MaxMoves), repairs: make(chan struct{}, cfg.MaxRepairs),
-		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{}, heard: map[shard.ServerID]bool{}, arriving: map[shard.ServerID]*arrival{},
-		claims:  map[shard.ID]shard.ServerID{},
-		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{},
-		failing: map[shard.ServerID]bool{}, telling: map[shard.ID]bool{}, promoting: map[shard.ID]int{}, queued: map[shard.ID]*queuedMove{}, leaving: map[shard.ServerID][]*actor.Request{}, leases: map[shard.ID]time.Time{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
+		cfg: cfg, log: cfg.Logger, shards: shards, leadership: l, started: time.Now(),
+		slots: make(chan struct{}, cfg.MaxMoves), repairs: make(chan struct{}, cfg.MaxRepairs),
+		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{},
+		heard: map[shard.ServerID]bool{}, arriving: map[shard.ServerID]*arrival{}, claims: map[shard.ID]shard.ServerID{},
+		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{}, queued: map[shard.ID]*queuedMove{},
+		failing: map[shard.ServerID]bool{}, leaving: map[shard.ServerID][]*actor.Request{}, telling: map[shard.ID]bool{}, promoting: map[shard.ID]int{},
+		leases: map[shard.ID]time.Time{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	return c, nil

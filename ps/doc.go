@@ -39,8 +39,9 @@
 // the pause. One that was taken for dead and comes back acknowledges nothing and serves no
 // read. A server that is started again, here or elsewhere, while an earlier process of its name
 // still lives, takes its place for good as soon as that seems to be down: the earlier one gives
-// up what it has, and takes part again only when it is started again. Missing followers are made again in the background. Without followers, a dead
-// server's shards go back to the last checkpoint, and [Failover] says what was lost.
+// up what it has, and takes part again only when it is started again. Missing followers are
+// made again in the background. Without followers, a dead server's shards go back to the last
+// checkpoint, and [Failover] says what was lost.
 //
 // An owner that lives and answers the coordinator, but that more clients cannot reach for
 // about a second than it serves, gives its shards to the followers that they can reach.
@@ -92,10 +93,11 @@
 // not pushed does not step.
 //
 // What holds for the blocks of a dense layer holds for the rows of one frame: they are
-// applied, or deleted ([Client.DeleteRows]), together, exactly once. Under BSP the gradients of a clock are summed row by row,
-// and with exact sums the bits do not depend on what moved; with Table.AdmitAfter or
-// Table.MaxRows they do depend on the order in which pushes of one clock arrive. Status.Tables
-// says how many rows there are, and how many were evicted, have expired, wait or were refused.
+// applied, or deleted ([Client.DeleteRows]), together, exactly once. Under BSP the gradients of
+// a clock are summed row by row, and with exact sums the bits do not depend on what moved; with
+// Table.AdmitAfter or Table.MaxRows they do depend on the order in which pushes of one clock
+// arrive. Status.Tables says how many rows there are, and how many were evicted, deleted or have
+// expired, and how many gradients were dropped, and why.
 //
 // # Concurrency and blocking
 //
@@ -133,7 +135,7 @@
 // at most [MaxCallRows] ids. A block of a table is streamed, saved and copied whole: with far more
 // rows than Layer.Shape[0] says blocks, what is held for them, and how long pushes wait while
 // one is sent, grow in proportion. A worker has at most 64 ranges of a dataset that are not
-// finished, all together 32,768.
+// finished, all together 32,768. Status.Tables has the first 32 tables of the model.
 //
 // # References
 //

@@ -138,7 +138,7 @@ type saveRequest struct {
 	Shards  []uint32
 	Clock   uint32
 	Arm     bool
-	Armed   bool // the cuts have been taken
+	Armed   bool  // the cuts have been taken
 	Rate    int64 // bytes per second that are written, 0 for no limit
 	Timeout time.Duration
 	Term    uint64 // of the coordinator

@@ -277,8 +277,8 @@ func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
 // errLeaving answers requests that are to be repeated when a removal is over.
 var errLeaving = errors.New("ps: the server is being taken out")
 
-// maxRequests bounds the requests to remove the same server that wait.
-const maxRequests = 64
+// maxRemovals bounds the requests to remove the same server that wait.
+const maxRemovals = 64
 
 func (c *Coordinator) drain(m drainRequest) error {
 	c.mu.Lock()
@@ -310,7 +310,7 @@ func (c *Coordinator) remove(req *actor.Request, id shard.ServerID) {
 	waiting, leaves := c.leaving[id]
 	if leaves {
 		waiting = append(waiting, req)
-		c.leaving[id] = waiting[max(0, len(waiting)-maxRequests):] // the latest attempts
+		c.leaving[id] = waiting[max(0, len(waiting)-maxRemovals):] // the latest attempts
 		return
 	}
 	how, err := c.mayLeave(id)

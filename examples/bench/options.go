@@ -15,8 +15,8 @@ var errUsage = errors.New("bench: usage")
 
 // usageText comes before the list of flags.
 const usageText = `bench measures push, pull, optimizers, migrations, replicas, checkpoints, tables,
-all-reduce and compression on this machine, and beside each what the machine itself
-gives: a raw stream, a memory copy, a plain loop, a plain file.
+collective operations and compression on this machine, and beside each what the machine
+itself gives: a raw stream, a memory copy, a plain loop, a plain file.
 
 Flags:
 `

@@ -44,11 +44,12 @@
 //	go test ./internal/sim -run TestSeeds -sim.seed 42
 //
 // The first tries seeds that nobody has tried, and prints for one that fails the command
-// that repeats it and the end of its log. The second prints the whole log of one seed;
-// TestFreshTwins and TestTwins do the same for the worlds of NewTwins. A line of it has the virtual time, who does something, and what: "store:" is a write that took
-// place, with the record after it; an arrow goes from a copy, or a phase of a move, before
-// to that after; the last line names the invariant. Whoever looks for a cause begins at the
-// server of the last line and goes back through what happened to its copy.
+// that repeats it and the end of its log. The second prints the whole log of one seed.
+// TestFreshTwins and TestTwins do the same for the worlds of NewTwins. A line of a log has the
+// virtual time, who does something, and what: "store:" is a write that took place, with the
+// record after it; an arrow goes from a copy, or a phase of a move, before to that after; the
+// last line names the invariant. Whoever looks for a cause begins at the server of the last
+// line and goes back through what happened to its copy.
 //
 // Mutants are deliberate faults in the shells; a test has for each of them a seed that shows
 // it. They are also what was learned from the simulation: most of them were faults of the

@@ -67,26 +67,26 @@ func TestMutants(t *testing.T) {
 			t.Parallel()
 			var m sim.Mutants
 			reflect.ValueOf(&m).Elem().Field(i).SetBool(true)
-			n, make := shows[name], world(sim.New)
+			n, create := shows[name], world(sim.New)
 			if n == 0 {
-				n, make = showsTwins[name], sim.NewTwins
+				n, create = showsTwins[name], sim.NewTwins
 			}
 			if *search > 0 {
-				find(t, name, make, m)
+				find(t, name, create, m)
 				return
 			}
-			err := make(n, m, false).Run()
+			err := create(n, m, false).Run()
 			require.Error(t, err, "seed %d does not show it any more; look for another with -sim.search 20000", n)
 			t.Log(err)
-			require.NoError(t, make(n, sim.Mutants{}, false).Run())
+			require.NoError(t, create(n, sim.Mutants{}, false).Run())
 		})
 	}
 }
 
 // find looks for the first seed that shows a fault.
-func find(t *testing.T, name string, make world, m sim.Mutants) {
+func find(t *testing.T, name string, create world, m sim.Mutants) {
 	for n := uint64(1); n <= *search; n++ {
-		if err := make(n, m, false).Run(); err != nil {
+		if err := create(n, m, false).Run(); err != nil {
 			t.Logf("found\t%q: %d, // %v", name, n, err)
 			return
 		}

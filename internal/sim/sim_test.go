@@ -33,7 +33,7 @@ type world func(seed uint64, mutants sim.Mutants, verbose bool) *sim.World
 
 // schedules runs the seeds from first on, on every processor, while more says so. It
 // returns how often what has happened.
-func schedules(t *testing.T, make world, first uint64, more func(n uint64) bool) map[string]int {
+func schedules(t *testing.T, create world, first uint64, more func(n uint64) bool) map[string]int {
 	var next, events, failed atomic.Uint64
 	counts := map[string]int{}
 	var mu sync.Mutex
@@ -45,7 +45,7 @@ func schedules(t *testing.T, make world, first uint64, more func(n uint64) bool)
 				if !more(n) {
 					return
 				}
-				w := make(first+n, sim.Mutants{}, false)
+				w := create(first+n, sim.Mutants{}, false)
 				if err := w.Run(); err != nil {
 					failed.Store(first + n)
 				}
@@ -62,14 +62,14 @@ func schedules(t *testing.T, make world, first uint64, more func(n uint64) bool)
 	all.Wait()
 	t.Logf("%d events: %v", events.Load(), counts)
 	if n := failed.Load(); n != 0 {
-		t.Fatal(explain(t, make, n))
+		t.Fatal(explain(t, create, n))
 	}
 	return counts
 }
 
 // explain runs a seed again with its log.
-func explain(t *testing.T, make world, n uint64) string {
-	w := make(n, sim.Mutants{}, true)
+func explain(t *testing.T, create world, n uint64) string {
+	w := create(n, sim.Mutants{}, true)
 	err := w.Run()
 	log := w.Log()
 	test := "TestSeeds"
@@ -81,11 +81,11 @@ func explain(t *testing.T, make world, n uint64) string {
 }
 
 // one runs the seed of -sim.seed, with its log, if there is one.
-func one(t *testing.T, make world) bool {
+func one(t *testing.T, create world) bool {
 	if *seed == 0 {
 		return false
 	}
-	w := make(*seed, sim.Mutants{}, true)
+	w := create(*seed, sim.Mutants{}, true)
 	err := w.Run()
 	fmt.Fprintln(os.Stderr, strings.Join(w.Log(), "\n"))
 	require.NoError(t, err)
