@@ -270,7 +270,7 @@ func (o *origin) laneOver(r roster, to member, links []link) *socketLane {
 			together++
 		}
 	}
-	crowded := 2*here > runtime.NumCPU()
+	crowded := 2*here > runtime.NumCPU() || 2*together > runtime.GOMAXPROCS(0)
 	var conns []*stream.Conn
 	for _, l := range links {
 		if crowded && together == 1 && to.Host == o.self.Host {

@@ -116,13 +116,6 @@ func Impostor(ctx context.Context, cfg Config, host string, places int, hand fun
 	return letGo, hand(conns[2].NetConn().(*net.UnixConn), shape.size, sign)
 }
 
-// Replacing reports whether a group that follows this one is being made, or was.
-func (g *Group) Replacing() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.replaced
-}
-
 // Reach makes two ranks and a third one of another group, and lets the second dial the first by
 // a unix socket that is the third one's, nobody's, or its own, or as one of another host. It
 // returns what the connection is.

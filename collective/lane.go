@@ -1,7 +1,6 @@
 package collective
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"sync"
@@ -113,12 +112,22 @@ func (q *packets) drop() {
 type memory struct {
 	tally
 	queue packets
+	spare []byte // of a payload that was copied and has been used
 }
 
 func newMemory() *memory {
 	m := &memory{}
 	m.cond.L = &m.mu
 	return m
+}
+
+// room is where a payload may be copied to.
+func (m *memory) room() []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.spare[:0]
+	m.spare = nil
+	return b
 }
 
 func (m *memory) end(err error) {
@@ -144,10 +153,10 @@ func memoryLanes() (lane, lane) {
 }
 
 func (l *memoryLane) send(h *header, payload []byte, copied bool) (ticket, error) {
-	if copied {
-		payload = bytes.Clone(payload)
-	}
 	m := l.out
+	if copied {
+		payload = append(m.room(), payload...)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil {
@@ -187,10 +196,13 @@ func (l *memoryLane) read(dst []byte) error {
 func (l *memoryLane) view(int, bool) ([]byte, error) { return l.now.payload, nil }
 
 func (l *memoryLane) release() {
-	l.now = packet{}
 	m := l.in
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if l.now.copied {
+		m.spare = l.now.payload
+	}
+	l.now = packet{}
 	m.busy = false
 	m.done++
 	m.cond.Broadcast()

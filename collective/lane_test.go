@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -187,4 +188,40 @@ func pairOverTCP(t *testing.T, ctx context.Context, a schedule.Algorithm) [2]*Gr
 		}
 	})
 	return groups
+}
+
+// Payloads that are copied on their way through memory use the same room again, and each is what
+// it was when it was sent.
+func TestCopiesOfMemoryLanes(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	a, z := memoryLanes()
+	defer a.close(ErrClosed)
+	payload, dst := make([]byte, 4096), make([]byte, 4096)
+	value := byte(0)
+	move := func(ahead int) {
+		for range ahead {
+			value++
+			payload[0], payload[len(payload)-1] = value, value
+			sent, err := a.send(&header{length: uint32(len(payload))}, payload, true)
+			require.NoError(t, err)
+			require.True(t, sent.through())
+		}
+		for i := range ahead {
+			var h header
+			require.NoError(t, z.next(&h))
+			require.NoError(t, z.read(dst))
+			want := value - byte(ahead-1-i)
+			require.Equal(t, [2]byte{want, want}, [2]byte{dst[0], dst[len(dst)-1]})
+		}
+	}
+	move(3)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 100 {
+		move(1)
+	}
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(50*len(payload)))
 }

@@ -45,15 +45,22 @@ func rankProcess(text string, addresses []string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	over := os.Getenv("COLLECTIVE_TEST_OVER")
-	g, err := collective.Join(ctx, collective.Config{
+	over, act := os.Getenv("COLLECTIVE_TEST_OVER"), os.Getenv("COLLECTIVE_TEST_ACT")
+	cfg := collective.Config{
 		Rank: rank, Size: len(addresses), Addresses: addresses, TCPOnly: over == "tcp", SocketsOnly: over == "unix",
 		Secret: []byte("of the test"), NoCalibration: true,
-	})
+	}
+	if act == "stop" {
+		cfg.PeerTimeout = quiet
+	}
+	g, err := collective.Join(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	fmt.Println("joined")
+	if act != "" {
+		err = waitForOne(ctx, g, act)
+	}
 	for err == nil {
 		err = sumOnes(ctx, g, 1<<20)
 	}
@@ -67,6 +74,9 @@ func rankProcess(text string, addresses []string) error {
 	fmt.Println("goes on", g.Size())
 	return g.Close()
 }
+
+// quiet is how long a rank that stops may be silent.
+const quiet = 3 * time.Second
 
 // process is a rank that runs as a process.
 type process struct {

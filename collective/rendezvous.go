@@ -110,7 +110,13 @@ func (s storeRendezvous) meet(ctx context.Context, p proposal) (roster, error) {
 	if err != nil {
 		return roster{}, err
 	}
+	missing := func() error {
+		return &MissingError{Names: r.missing(), Waited: time.Since(began), Err: context.Cause(ctx)}
+	}
 	events, err := s.store.Watch(ctx, s.key(p.Group))
+	if err != nil && ctx.Err() != nil {
+		return roster{}, missing()
+	}
 	if err != nil {
 		return roster{}, fmt.Errorf("collective: rendezvous: %w", err)
 	}
@@ -120,7 +126,7 @@ func (s storeRendezvous) meet(ctx context.Context, p proposal) (roster, error) {
 		}
 		e, ok := <-events
 		if !ok && ctx.Err() != nil {
-			return roster{}, &MissingError{Names: r.missing(), Waited: time.Since(began), Err: context.Cause(ctx)}
+			return roster{}, missing()
 		}
 		if !ok {
 			return roster{}, fmt.Errorf("collective: rendezvous: %w", store.ErrClosed)

@@ -14,6 +14,7 @@ import (
 	"github.com/elasticps/elasticps/collective/codec"
 	"github.com/elasticps/elasticps/collective/schedule"
 	"github.com/elasticps/elasticps/internal/starved"
+	"github.com/elasticps/elasticps/shard/store"
 )
 
 // allOf makes a buffer on each rank of several groups, fills it with ones, adds it up in
@@ -193,17 +194,28 @@ func TestFeedbackIsOfOneGroup(t *testing.T) {
 // A group that is closed while its Shrink waits for a rank in vain leaves nothing.
 func TestCloseDuringShrink(t *testing.T) {
 	leakless(t)
-	groups := found(t, 2, overMemory(t, nil))
+	var meeting collective.Store
+	groups := found(t, 2, overMemory(t, func(rank int, c *collective.Config) {
+		if rank == 0 {
+			meeting = c.Store
+		}
+	}))
 	buffers, _ := allocAll[float32](t, groups, collective.Float32, 1000)
+	key := "collective/" + groups[0].Name()
+	before, err := meeting.Get(background(t), key)
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(background(t))
 	failed := make(chan error, 1)
 	go func() {
 		_, err := groups[0].Shrink(ctx)
 		failed <- err
 	}()
-	require.Eventually(t, groups[0].Replacing, patience, time.Millisecond)
+	require.Eventually(t, func() bool { // it has come to the rendezvous
+		e, err := meeting.Get(background(t), key)
+		return err == nil && e.Revision > before.Revision
+	}, patience, time.Millisecond)
 	require.NoError(t, groups[0].Close())
-	_, err := collective.Elements[float32](buffers[0])
+	_, err = collective.Elements[float32](buffers[0])
 	require.NoError(t, err, "the next group may want it")
 	cancel()
 	require.ErrorIs(t, <-failed, collective.ErrMissing)
@@ -211,6 +223,33 @@ func TestCloseDuringShrink(t *testing.T) {
 	require.ErrorIs(t, err, collective.ErrArgument)
 	_, err = groups[0].Shrink(background(t))
 	require.ErrorIs(t, err, collective.ErrClosed)
+}
+
+// givesUp is a store whose user gives up when it begins to watch.
+type givesUp struct {
+	collective.Store
+	cancel context.CancelFunc
+}
+
+func (s givesUp) Watch(ctx context.Context, prefix string) (<-chan store.Event, error) {
+	s.cancel()
+	<-ctx.Done()
+	return s.Store.Watch(ctx, prefix)
+}
+
+// A rank that gives up between its proposal and the wait for the others says who is missing.
+func TestGiveUpBeforeTheWait(t *testing.T) {
+	leakless(t)
+	ctx, cancel := context.WithCancel(background(t))
+	defer cancel()
+	cfg := collective.Config{Rank: 0, Size: 2}
+	overMemory(t, nil)(0, &cfg)
+	cfg.Store = givesUp{cfg.Store, cancel}
+	_, err := collective.Join(ctx, cfg)
+	var missing *collective.MissingError
+	require.ErrorAs(t, err, &missing)
+	require.Equal(t, []string{"rank 1"}, missing.Names)
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 // An algorithm that needs others is none for a rank that is left alone.

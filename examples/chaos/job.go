@@ -47,6 +47,7 @@ type outcome struct {
 	wall               time.Duration
 	rounds             []time.Duration // of the probe, sorted
 	joined             int             // workers, replacements included
+	gone               string          // why a shard is lost with all its copies
 }
 
 // job is one training with everything that belongs to it. The part in this process is the
@@ -86,8 +87,8 @@ func (j *job) run(ctx context.Context, faults *schedule) (o outcome, err error) 
 		err = j.finish(ctx)
 	}
 	if lost := j.prober.isLost(); lost != nil {
-		err = nil // the accounts tell how much that is
-		fmt.Fprintf(j.out, "the training ends here: %v\n", firstLine(lost))
+		err, o.gone = nil, firstLine(lost) // the accounts tell how much that is
+		fmt.Fprintf(j.out, "the training ends here: %s\n", o.gone)
 	}
 	if err != nil {
 		return o, err

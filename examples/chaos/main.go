@@ -184,6 +184,9 @@ func (r result) finish(s settings, stdout io.Writer) error {
 		err = errors.Join(err, r.writeJSON(s))
 	}
 	for _, o := range []outcome{r.with, r.without} {
+		if o.gone != "" {
+			err = errors.Join(err, fmt.Errorf("chaos: a shard was lost with all its copies: %s", o.gone))
+		}
 		if o.lost != 0 || o.doubled != 0 {
 			err = errors.Join(err, fmt.Errorf("chaos: %d pushes were lost and %d applied twice", o.lost, o.doubled))
 		}

@@ -172,6 +172,31 @@ func TestBackPressure(t *testing.T) {
 	}
 }
 
+// The write timeout is that of a whole send: a reader that takes a slice from time to time does
+// not put it off.
+func TestSlowReader(t *testing.T) {
+	const timeout = 200 * time.Millisecond
+	for _, network := range networks {
+		t.Run(network, func(t *testing.T) {
+			leakless(t)
+			a, z := streamPair(t, network, stream.Config{WriteTimeout: timeout})
+			slices, buf := make([][]byte, stream.MaxSlices), make([]byte, 1<<20)
+			for i := range slices {
+				slices[i] = buf
+			}
+			go func() {
+				dst := make([]byte, len(buf))
+				for z.ReadFull(dst) == nil {
+					<-time.After(timeout / 2)
+				}
+			}()
+			begin := time.Now()
+			require.ErrorIs(t, a.Send(slices...), os.ErrDeadlineExceeded)
+			require.Less(t, time.Since(begin), 10*timeout) // all slices take thirty
+		})
+	}
+}
+
 // Close while calls of every kind are blocked ends them all with ErrClosed.
 func TestCloseEndsBlockedCalls(t *testing.T) {
 	for _, network := range networks {

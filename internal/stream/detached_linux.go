@@ -20,7 +20,7 @@ import (
 type detached struct {
 	net.Conn // for its addresses; its descriptor is closed
 	fd       int
-	timeout  time.Duration // of a Write
+	end      time.Time // of the write under way
 
 	mu     sync.Mutex
 	users  int // calls that use fd
@@ -29,7 +29,7 @@ type detached struct {
 
 // detach takes a socket from the poller. No call may be under way on it.
 func (s *socket) detach(nc net.Conn, writeTimeout time.Duration) error {
-	d := &detached{Conn: nc, timeout: writeTimeout}
+	d := &detached{Conn: nc}
 	var err error
 	if e := s.raw.Control(func(fd uintptr) { d.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
 		return e
@@ -85,18 +85,22 @@ func (d *detached) Close() error {
 	return nil
 }
 
-// Write writes all of b, or fails after the timeout: each call of the kernel waits no longer.
+// Write writes all of b, or fails when the deadline is over: a call of the kernel that began
+// before it may take the write timeout.
 func (d *detached) Write(b []byte) (n int, err error) {
 	fd, err := d.use()
 	if err != nil {
 		return 0, err
 	}
 	defer d.done()
-	for end := time.Now().Add(d.timeout); n < len(b); {
+	for n < len(b) {
+		if time.Now().After(d.end) {
+			return n, os.ErrDeadlineExceeded
+		}
 		k, err := unix.Write(fd, b[n:])
 		n += max(k, 0)
 		switch {
-		case err == unix.EAGAIN, n < len(b) && time.Now().After(end):
+		case err == unix.EAGAIN:
 			return n, os.ErrDeadlineExceeded
 		case err != nil && err != unix.EINTR:
 			return n, os.NewSyscallError("write", err)
@@ -105,8 +109,11 @@ func (d *detached) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// SetWriteDeadline does nothing: the timeout is always the same.
-func (d *detached) SetWriteDeadline(time.Time) error { return nil }
+// SetWriteDeadline is for the next writes, of which one is under way at a time.
+func (d *detached) SetWriteDeadline(t time.Time) error {
+	d.end = t
+	return nil
+}
 
 // read is that of the socket, into vec.
 func (d *detached) read(s *socket) (int, error) {

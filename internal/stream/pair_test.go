@@ -9,6 +9,7 @@ import (
 	"math/big"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,11 +21,11 @@ import (
 
 var (
 	interruptible = []string{"tcp", "unix", "pipe", "tls"} // by a read deadline
-	networks      = append(interruptible, detached)
+	networks      = append(interruptible, "tcp"+detached, "unix"+detached)
 )
 
-// detached is tcp, with streams that are detached.
-const detached = "detached"
+// detached ends the name of a network whose streams are detached.
+const detached = ", detached"
 
 // socketPair returns the two ends of a connection: "tcp", "unix", "pipe", or "tls"
 // over tcp.
@@ -36,9 +37,7 @@ func socketPair(tb testing.TB, network string) (net.Conn, net.Conn) {
 	case "tls":
 		return tlsOver(tb, func() (net.Conn, net.Conn) { return socketPair(tb, "tcp") })
 	}
-	if network == detached {
-		network = "tcp"
-	}
+	network = strings.TrimSuffix(network, detached)
 	addr := "127.0.0.1:0"
 	if network == "unix" {
 		addr = filepath.Join(tb.TempDir(), "s")
@@ -90,7 +89,7 @@ func streamPair(tb testing.TB, network string, cfg stream.Config) (*stream.Conn,
 
 func newStream(tb testing.TB, network string, nc net.Conn, cfg stream.Config) *stream.Conn {
 	c := stream.New(nc, cfg)
-	if network == detached {
+	if strings.HasSuffix(network, detached) {
 		require.NoError(tb, c.Detach())
 	}
 	return c
