@@ -22,7 +22,7 @@
 // # What is promised
 //
 // One follower survives the loss of one server. So the next fault comes when all processes
-// run and every shard has its follower again (ps.Status.Exposed is 0). With -overlap faults
+// run and every shard has its follower again (ps.Status.Exposed is 0), at that moment. With -overlap faults
 // come without waiting; then a shard can lose both copies, and what is lost is counted.
 //
 // # What is measured
@@ -37,7 +37,8 @@
 // optimizer, and does the same number of steps on the same batches; only which worker does
 // which step differs, and so the order in which updates are applied.
 //
-// The exit code is 1 if a push was lost or doubled, or something did not recover.
+// The exit code is 1 if a push was lost or doubled, a shard was lost with all its copies, or
+// something did not recover. -logs keeps what the controller and the servers have logged.
 package main
 
 import (

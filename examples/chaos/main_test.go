@@ -107,6 +107,7 @@ func TestFinishTellsWhatIsWrong(t *testing.T) {
 	for want, r := range map[string]result{
 		"2 pushes were lost and 0 applied twice": {with: outcome{lost: 2}},
 		"0 pushes were lost and 3 applied twice": {without: outcome{doubled: 3}},
+		"with all its copies: shard 6":           {with: outcome{gone: "shard 6"}},
 	} {
 		require.ErrorContains(t, r.finish(settings{}, io.Discard), want)
 	}
