@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/elasticps/elasticps/actor"
@@ -108,4 +109,36 @@ func TestSwitchToFollowerWithoutCopy(t *testing.T) {
 	tr.exact()
 	require.Positive(t, activated.Load())
 	require.Zero(t, sure.Load(), "s2 may be another run, and the one before answer pulls still")
+}
+
+// TestFollowerIsLostToTheOwnerBefore: the follower of a shard that moves goes on with the new
+// owner. What the one before says then, that it has lost it, is no reason to drop it: for a
+// moment there would be one copy.
+func TestFollowerIsLostToTheOwnerBefore(t *testing.T) {
+	settled(t)
+	s := &steps{}
+	c := newCluster(t, layersJob(1, 1, 100), s.install)
+	c.server("s1")
+	c.placed()
+	c.server("s2")
+	c.protected()
+	c.server("s3")
+	tr := c.traffic("l0", 100, c.worker("w"))
+	var said atomic.Int64
+	hear := func(_ actor.Ref, msg any) bool {
+		if ps.ReportsLost(msg, "s1", "s2") {
+			said.Add(1)
+		}
+		return false
+	}
+	c.drop.Store(&hear)
+	s.once(shard.EffectRelease, func() {
+		eventually(t, "s1 says again and again that s2 does not follow it", func() bool { return said.Load() > 2 })
+		assert.Equal(t, []shard.ServerID{"s2"}, c.records()[0].Followers.IDs())
+	})
+	require.Equal(t, shard.Moved, c.try("s3").Outcome)
+	require.Equal(t, shard.ServerID("s3"), c.owner(0))
+	require.Equal(t, []shard.ServerID{"s2"}, c.records()[0].Followers.IDs())
+	tr.goesOn()
+	tr.exact()
 }

@@ -3,6 +3,7 @@ package ps
 import (
 	"bytes"
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -253,7 +254,9 @@ func (c *Coordinator) FailOver(id shard.ServerID, held ...shard.Record) {
 
 // DropFollower takes a server from the followers of a shard, as when the owner has lost it,
 // and returns when the owner knows.
-func (c *Coordinator) DropFollower(id shard.ID, follower shard.ServerID) { c.dropNow(id, follower) }
+func (c *Coordinator) DropFollower(id shard.ID, follower shard.ServerID) {
+	c.dropNow(id, follower, nil)
+}
 
 // Queued reports whether a move waits for something else that is done with its shard.
 func (c *Coordinator) Queued(id shard.ID) bool {
@@ -301,3 +304,9 @@ func SpeaksOf(msg any, run uint64) bool {
 
 // IsOut reports whether a server knows that it is out of the job.
 func IsOut(s *Server) bool { return s.out.Load() }
+
+// ReportsLost reports whether a message says that a server has lost a follower.
+func ReportsLost(msg any, server, follower shard.ServerID) bool {
+	m, ok := msg.(serverReport)
+	return ok && m.ID == server && slices.ContainsFunc(m.Lost, func(l lostFollower) bool { return l.Follower == follower })
+}

@@ -156,7 +156,7 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, held map[shard.ID]s
 		tasks.Go(func() {
 			defer func() { <-slots }()
 			if was.Owner != id {
-				c.dropNow(s, id)
+				c.dropNow(s, id, nil)
 				return
 			}
 			promoted := c.promote(was, sure)
@@ -362,14 +362,16 @@ func (c *Coordinator) insist(e shard.Effect) error {
 }
 
 // drop takes a follower that an owner has lost from the set, beside the caller, who holds
-// c.mu. Until then the owner acknowledges nothing.
-func (c *Coordinator) drop(id shard.ID, follower shard.ServerID) {
+// c.mu. Until then the owner acknowledges nothing. Of another owner it says nothing: a follower
+// that goes on with the next one is lost to the one before.
+func (c *Coordinator) drop(of shard.Assignment, follower shard.ServerID) {
+	id := of.Shard
 	if c.telling[id] || c.ctx.Err() != nil {
 		return
 	}
 	c.telling[id] = true
 	c.running.Go(func() {
-		c.dropNow(id, follower)
+		c.dropNow(id, follower, &of)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.telling, id)
@@ -379,11 +381,14 @@ func (c *Coordinator) drop(id shard.ID, follower shard.ServerID) {
 
 // dropNow takes a server from the followers of a shard, and returns when the owner knows.
 // It does not if the owner does not say that it has the shard: the follower may be the
-// last one that does.
-func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID) {
+// last one that does. With an assignment, only followers of that owner are taken.
+func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID, of *shard.Assignment) {
 	for c.ctx.Err() == nil {
 		was := c.places.record(id)
 		owner := was.Assignment.Owner
+		if of != nil && !sameOwner(was.Assignment, *of) {
+			return
+		}
 		run := c.places.counts(owner)
 		if was.Followers.Has(follower) && (run == 0 || !c.owns(was.Assignment)) {
 			return // it will say so when it can, or be replaced
@@ -466,7 +471,7 @@ func (c *Coordinator) repair() {
 	}
 	plan := shard.PlanFollowers(records, c.shards, c.candidates(), c.cfg.Job.Replicas, c.unfit)
 	for _, m := range plan.Drop {
-		c.drop(m.Shard, m.To)
+		c.drop(records[m.Shard].Assignment, m.To)
 	}
 	for _, m := range plan.Add {
 		if c.moving[m.Shard] != nil || c.promoting[m.Shard] > 0 || time.Now().Before(c.rests[m.Shard]) || under >= repairsAhead*c.cfg.MaxRepairs {

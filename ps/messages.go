@@ -100,6 +100,7 @@ type outRequest struct {
 // acknowledges nothing.
 type lostFollower struct {
 	Shard    uint32
+	Epoch    uint64 // of the owner that has lost it
 	Follower shard.ServerID
 }
 

@@ -450,7 +450,7 @@ func (c *Coordinator) ended(w *underWay, r MoveReport) {
 		case r.Outcome != shard.Moved:
 			c.rests[r.Shard], c.unfit[r.Shard] = time.Now().Add(repairPause), r.To
 		case c.places.where(r.To).Run != w.run: // what follows is no run that counts
-			c.drop(r.Shard, r.To)
+			c.drop(c.places.record(r.Shard).Assignment, r.To)
 		case s != nil && s.info.Run == w.run:
 			delete(s.lost, r.Shard)
 		}

@@ -264,7 +264,7 @@ func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
 	}
 	for _, l := range m.Lost {
 		if int(l.Shard) < len(c.shards) {
-			c.drop(shard.ID(l.Shard), l.Follower)
+			c.drop(shard.Assignment{Shard: shard.ID(l.Shard), Owner: m.ID, Epoch: shard.Epoch(l.Epoch)}, l.Follower)
 		}
 	}
 	c.compare(s, m.Copies)

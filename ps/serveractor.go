@@ -65,7 +65,7 @@ func (a *serverActor) report(c *actor.Context, held []CopyStatus) {
 	for _, r := range s.all() {
 		r.mu.Lock()
 		for _, id := range r.lost() {
-			m.Lost = append(m.Lost, lostFollower{uint32(r.spec.ID), id})
+			m.Lost = append(m.Lost, lostFollower{uint32(r.spec.ID), uint64(r.copy.Epoch), id})
 		}
 		r.mu.Unlock()
 		if len(m.Lost) >= maxLostReported {
