@@ -2,6 +2,7 @@ package ps
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -20,7 +21,7 @@ func (c *Coordinator) succeeds(id shard.ServerID) bool {
 	if len(at.Before) == 0 {
 		return true
 	}
-	over := c.over(at.Before)
+	over := c.over(at)
 	ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
 	defer cancel()
 	if len(over) > 0 && c.places.bury(ctx, id, over...) != nil {
@@ -29,16 +30,16 @@ func (c *Coordinator) succeeds(id shard.ServerID) bool {
 	return len(over) == len(at.Before)
 }
 
-// over are the numbers of those runs that have ended for certain. All are asked at once: one
-// that is silent takes no time from the others.
-func (c *Coordinator) over(runs []earlierRun) (over []uint64) {
+// over are the numbers of those earlier runs of a server that have ended for certain. All are
+// asked at once: one that is silent takes no time from the others.
+func (c *Coordinator) over(at address) (over []uint64) {
 	ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	var tasks sync.WaitGroup
-	for _, e := range runs {
+	for _, e := range at.Before {
 		tasks.Go(func() {
-			if e.Addr == "" || !vacant(ctx, e.Addr) { // only one run can listen there
+			if !c.hasEnded(ctx, at, e) {
 				return
 			}
 			mu.Lock()
@@ -48,6 +49,19 @@ func (c *Coordinator) over(runs []earlierRun) (over []uint64) {
 	}
 	tasks.Wait()
 	return over
+}
+
+// hasEnded reports whether nobody listens where the node of an earlier run was, or that node
+// says that the run's actor has ended.
+func (c *Coordinator) hasEnded(ctx context.Context, at address, e earlierRun) bool {
+	if e.Addr == "" || vacant(ctx, e.Addr) { // only one run can listen there
+		return e.Addr != ""
+	}
+	if !at.names(e) || c.cfg.Node.AddPeer(e.Node, e.Addr) != nil {
+		return false
+	}
+	_, err := c.cfg.Node.Call(ctx, actor.Ref{Node: e.Node, Name: at.Process}, aliveRequest{})
+	return errors.Is(err, actor.ErrNoProcess)
 }
 
 // notSeen takes from the records of a server those of shards that its run that counts is not

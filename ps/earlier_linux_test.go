@@ -21,7 +21,7 @@ func TestSilentRunHidesNobody(t *testing.T) {
 	}
 	require.Len(t, p.where("s").Before, 3)
 	require.False(t, c.succeeds("s"))
-	require.Equal(t, []earlierRun{{2, silent}}, p.where("s").Before)
+	require.Equal(t, []earlierRun{{2, silent, ""}}, p.where("s").Before)
 }
 
 // leftAddr is an address where nobody listens any more.

@@ -48,6 +48,13 @@ type address struct {
 type earlierRun struct {
 	Run  uint64
 	Addr string // of the node
+	Node string `json:",omitempty"`
+}
+
+// names reports whether the name of the node of an earlier run means no other node.
+func (a address) names(e earlierRun) bool {
+	isOther := func(o earlierRun) bool { return o.Node == e.Node && o.Addr != e.Addr }
+	return e.Node != "" && e.Node != a.Node && !slices.ContainsFunc(a.Before, isOther)
 }
 
 // maxBefore bounds the earlier runs of a server whose end is awaited; the first one stands
@@ -59,7 +66,7 @@ const maxBefore = 16
 func (a address) replacedBy(info serverInfo) address {
 	is := address{ID: info.ID, Node: info.Node, Process: info.Process, Addr: info.Addr, Run: info.Run, Before: slices.Clone(a.Before)}
 	if a.ID != "" && a.Run != info.Run && a.Left == present { // who has left had nothing
-		is.Before = append(is.Before, earlierRun{a.Run, a.Addr})
+		is.Before = append(is.Before, earlierRun{a.Run, a.Addr, a.Node})
 	}
 	is.Before = slices.DeleteFunc(is.Before, func(e earlierRun) bool { return e.Addr == info.Addr })
 	if n := len(is.Before); n > maxBefore {

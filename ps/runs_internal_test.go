@@ -148,15 +148,15 @@ func TestEarlierRunsAreAwaited(t *testing.T) {
 	}
 	require.Empty(t, run(1, "a"))
 	require.Empty(t, run(2, "a"), "two cannot listen there")
-	require.Equal(t, []earlierRun{{2, "a"}}, run(3, "b"))
-	require.Equal(t, []earlierRun{{2, "a"}}, run(3, "b"), "the same one")
-	require.Equal(t, []earlierRun{{2, "a"}, {3, "b"}}, run(4, "c"))
-	require.Equal(t, []earlierRun{{3, "b"}, {4, "c"}}, run(5, "a"))
+	require.Equal(t, []earlierRun{{2, "a", ""}}, run(3, "b"))
+	require.Equal(t, []earlierRun{{2, "a", ""}}, run(3, "b"), "the same one")
+	require.Equal(t, []earlierRun{{2, "a", ""}, {3, "b", ""}}, run(4, "c"))
+	require.Equal(t, []earlierRun{{3, "b", ""}, {4, "c", ""}}, run(5, "a"))
 	require.NoError(t, p.bury(t.Context(), "s", 4, 99))
 	require.NoError(t, p.bury(t.Context(), "none", 1))
-	require.Equal(t, []earlierRun{{3, "b"}}, placementOn(t, kv).where("s").Before)
+	require.Equal(t, []earlierRun{{3, "b", ""}}, placementOn(t, kv).where("s").Before)
 	require.NoError(t, p.leave(t.Context(), "s", removed))
-	require.Equal(t, []earlierRun{{3, "b"}}, run(6, "d"), "who has left had nothing")
+	require.Equal(t, []earlierRun{{3, "b", ""}}, run(6, "d"), "who has left had nothing")
 	for i := range uint64(2 * maxBefore) {
 		run(7+i, fmt.Sprint("e", i))
 	}
@@ -193,4 +193,13 @@ func (u *unsureStore) CompareAndSwap(ctx context.Context, key string, old store.
 		return 0, store.ErrUnknown
 	}
 	return r, err
+}
+
+// TestNameOfANode is no proof about an earlier run where another run has that name elsewhere.
+func TestNameOfANode(t *testing.T) {
+	e := earlierRun{1, "a", "n"}
+	require.True(t, address{Node: "m", Before: []earlierRun{e, {2, "a", "n"}}}.names(e))
+	require.False(t, address{Node: "n", Addr: "b", Before: []earlierRun{e}}.names(e))
+	require.False(t, address{Node: "m", Before: []earlierRun{e, {2, "b", "n"}}}.names(e))
+	require.False(t, address{Node: "m"}.names(earlierRun{1, "a", ""}), "of an entry without one")
 }
