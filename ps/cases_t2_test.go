@@ -2,7 +2,6 @@ package ps_test
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
@@ -79,10 +78,7 @@ func lateWorker(t *testing.T) {
 func lateCoordinator(t *testing.T, nodeToo bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close())
+	addr := freeAddr(t)
 	node := func(name, listen string) *actor.Node {
 		cfg := actor.Config{Name: name, Listen: listen, Secret: "secret of the test"}
 		if name != "home" {
@@ -102,7 +98,7 @@ func lateCoordinator(t *testing.T, nodeToo bool) {
 
 	short, stop := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer stop()
-	_, err = ps.StartServer(short, ps.ServerConfig{Node: serving, ID: "s1", Coordinator: ref})
+	_, err := ps.StartServer(short, ps.ServerConfig{Node: serving, ID: "s1", Coordinator: ref})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "ps/coordinator@home")
 	_, err = ps.StartWorker(short, ps.ClientConfig{Node: working, Name: "w", Coordinator: ref})

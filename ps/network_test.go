@@ -1,6 +1,8 @@
 package ps_test
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"testing"
 
@@ -25,10 +27,14 @@ func (c *cluster) serverOver(id shard.ServerID, network string) *ps.Server {
 	})
 }
 
-// freeAddr is a loopback address with a port that nobody listens on.
+// freeAddr is a loopback address with a port that nobody listens on. On Linux no other test
+// listens on that address at all.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254)))
+	if err != nil {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
 	require.NoError(t, err)
 	defer l.Close()
 	return l.Addr().String()
