@@ -109,13 +109,7 @@ func (g *Group) calibrate(ctx context.Context) error {
 
 // crowd is how many ranks share a processor of this host.
 func (g *Group) crowd() float64 {
-	ranks := 0
-	for _, m := range g.roster.Members {
-		if m.Host == g.origin.self.Host {
-			ranks++
-		}
-	}
-	return float64(ranks) / float64(runtime.GOMAXPROCS(0))
+	return float64(g.roster.on(g.origin.self.Host)) / float64(runtime.GOMAXPROCS(0))
 }
 
 // mean is the mean of each figure over the ranks, the same on all.

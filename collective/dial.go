@@ -261,16 +261,13 @@ func (o *origin) connectTo(ctx context.Context, r roster, rank, i int, shared *h
 // waits does so in the kernel, unless it would keep a processor of the runtime from another
 // rank of its process.
 func (o *origin) laneOver(r roster, to member, links []link) *socketLane {
-	here, together := 0, 0 // ranks of this host, and of this process
+	together := 0 // ranks of this process
 	for _, m := range r.Members {
-		if m.Host == o.self.Host {
-			here++
-		}
 		if m.Process == o.self.Process {
 			together++
 		}
 	}
-	crowded := 2*here > runtime.NumCPU() || 2*together > runtime.GOMAXPROCS(0)
+	crowded := 2*r.on(o.self.Host) > runtime.NumCPU() || 2*together > runtime.GOMAXPROCS(0)
 	var conns []*stream.Conn
 	for _, l := range links {
 		if crowded && together == 1 && to.Host == o.self.Host {

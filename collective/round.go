@@ -30,6 +30,16 @@ func (r *roster) rankOf(name string) int {
 	return slices.IndexFunc(r.Members, func(m member) bool { return m.Name == name })
 }
 
+// on counts the members on a host.
+func (r *roster) on(host string) (n int) {
+	for _, m := range r.Members {
+		if m.Host == host {
+			n++
+		}
+	}
+	return n
+}
+
 // nodes numbers the nodes of the ranks.
 func (r *roster) nodes() []int {
 	number := map[string]int{}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -153,29 +154,35 @@ func TestT5ActivateIsGivenUp(t *testing.T) {
 	c.oneOwner()
 }
 
-// TestT5ActivateIsLateForRepair: a promoted follower is not told for a while, and a follower
-// in its place is due.
-func TestT5ActivateIsLateForRepair(t *testing.T) {
-	together(t)
-	c := newCluster(t, layersJob(1, 1, 100), func(c *cluster) { c.cfg.StepTimeout = 300 * time.Millisecond })
-	var activates atomic.Int64
-	var sound atomic.Bool
+// promotedUnheard is a job of three servers whose owner has died, after a push of w, while such
+// orders do not arrive until sound is set. activates counts how often the follower is told.
+func promotedUnheard(t *testing.T, lost ...string) (c *cluster, w *ps.Worker, activates *atomic.Int64, sound *atomic.Bool) {
+	c = newCluster(t, layersJob(1, 1, 100), func(c *cluster) { c.cfg.StepTimeout = 300 * time.Millisecond })
+	activates, sound = new(atomic.Int64), new(atomic.Bool)
 	drop := func(_ actor.Ref, msg any) bool {
 		order := ps.OrderOf(msg)
 		if order == "activate" {
 			activates.Add(1)
 		}
-		return !sound.Load() && (order == "activate" || order == "prepare")
+		return !sound.Load() && slices.Contains(lost, order)
 	}
 	owner := c.server("s1")
 	c.placed()
 	c.server("s2")
 	c.protected()
 	c.server("s3")
-	w := c.worker("w")
+	w = c.worker("w")
 	require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1)))
 	c.drop.Store(&drop)
 	require.NoError(t, owner.Close())
+	return c, w, activates, sound
+}
+
+// TestT5ActivateIsLateForRepair: a promoted follower is not told for a while, and a follower
+// in its place is due.
+func TestT5ActivateIsLateForRepair(t *testing.T) {
+	together(t)
+	c, w, activates, sound := promotedUnheard(t, "activate", "prepare")
 	eventually(t, "it is asked for longer than a repair is not thought of", func() bool { return activates.Load() > 6 })
 	sound.Store(true)
 	require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1)))
@@ -190,25 +197,7 @@ func TestT5ActivateIsLateForRepair(t *testing.T) {
 // Whoever asks cannot know of that: the move waits for its turn.
 func TestT5MoveDuringFailover(t *testing.T) {
 	settled(t)
-	c := newCluster(t, layersJob(1, 1, 100), func(c *cluster) { c.cfg.StepTimeout = 300 * time.Millisecond })
-	var late atomic.Int64
-	var sound atomic.Bool
-	drop := func(_ actor.Ref, msg any) bool {
-		if sound.Load() || ps.OrderOf(msg) != "activate" {
-			return false
-		}
-		late.Add(1)
-		return true
-	}
-	owner := c.server("s1")
-	c.placed()
-	c.server("s2")
-	c.protected()
-	c.server("s3")
-	w := c.worker("w")
-	require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1)))
-	c.drop.Store(&drop)
-	require.NoError(t, owner.Close())
+	c, w, late, sound := promotedUnheard(t, "activate")
 	eventually(t, "the follower is told to serve", func() bool { return late.Load() > 0 })
 	moved := make(chan error, 1)
 	go func() {
