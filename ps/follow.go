@@ -108,13 +108,12 @@ func (f *followerStream) await(ctx context.Context, event <-chan struct{}) error
 // failed once is not begun again for the same attempt: who asks has missed the answer.
 func (s *Server) follow(ctx context.Context, r *replica, order shard.Effect, to serverInfo, rate int64) error {
 	r.mu.Lock()
-	for r.isQuiet() && r.waitRoom(ctx) { // whoever gets the shard next would not wait for the lease of the owner before
-	}
-	f, failed, early := r.stream(to.ID), r.failed, r.isQuiet()
+	early := r.awaitSpeech(ctx)
+	f, failed := r.stream(to.ID), r.failed
 	r.mu.Unlock()
 	switch {
-	case early:
-		return context.Cause(ctx)
+	case early != nil:
+		return early
 	case f != nil && f.attempt == order.Attempt:
 		return f.await(ctx, f.caught) // asked again; the answer was lost
 	case failed.err != nil && failed.attempt == order.Attempt:
@@ -129,6 +128,18 @@ func (s *Server) follow(ctx context.Context, r *replica, order shard.Effect, to 
 		r.mu.Unlock()
 	}
 	return err
+}
+
+// awaitSpeech waits until a promoted copy may answer. Before that it does not pass the shard
+// on: whoever gets it next would not wait for the lease of the owner before. The caller holds
+// mu.
+func (r *replica) awaitSpeech(ctx context.Context) error {
+	for r.isQuiet() {
+		if !r.waitRoom(ctx) {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }
 
 // failedStream is a stream that has not made a copy, and why.
@@ -358,6 +369,9 @@ func endAll(streams []*followerStream, err error) {
 func (r *replica) freeze(ctx context.Context, order shard.Effect) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.awaitSpeech(ctx); err != nil {
+		return err
+	}
 	f := r.stream(order.Peer)
 	for f == nil && r.copy.Awaits(order.Peer) && r.waitRoom(ctx) { // a new owner is just looking for its followers
 		f = r.stream(order.Peer)

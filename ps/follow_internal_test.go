@@ -205,3 +205,27 @@ func TestLateHostIsRefused(t *testing.T) {
 	err := new(Server).fill(t.Context(), r, shard.Effect{Epoch: 1}, "")
 	require.ErrorIs(t, err, shard.ErrRefused)
 }
+
+// TestQuietCopyDoesNotFreeze: a promoted copy that must not answer yet, because the owner before
+// may serve reads, does not pass the shard on to a follower either: that would not wait.
+func TestQuietCopyDoesNotFreeze(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const wait = 300 * time.Millisecond
+		r := servingReplica(t, 1)
+		r.mu.Lock()
+		r.copy.Followers, r.quiet = shard.FollowersOf("next"), time.Now().Add(wait)
+		r.mu.Unlock()
+		time.AfterFunc(wait, r.speak)
+		order := shard.Effect{Kind: shard.EffectFreeze, Epoch: 1, Attempt: 1, Peer: "next"}
+		freeze := func(patience time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			return r.freeze(ctx, order)
+		}
+		require.ErrorIs(t, freeze(wait/2), context.DeadlineExceeded)
+		require.Equal(t, shard.Serving, r.copy.State)
+		began := time.Now()
+		require.Error(t, freeze(10*wait), "it looks for the follower then, which is not there")
+		require.GreaterOrEqual(t, time.Since(began), wait/2)
+	})
+}

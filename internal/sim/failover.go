@@ -187,17 +187,21 @@ func (c *coordinator) heir(i int) shard.ServerID {
 }
 
 // refill gives up a shard that nobody has any more, and begins anew. How a new owner is
-// filled is no part of the protocol: here it is in the same instant as the record.
+// filled is no part of the protocol: here it is in the same instant as the record, if it is
+// the run then that the coordinator knows, as orders name one.
 func (c *coordinator) refill(i int) {
 	r := c.known[i].record
 	first := c.w.rng.IntN(len(c.w.servers))
 	for n := range c.w.servers {
 		s := c.w.servers[(first+n)%len(c.w.servers)]
-		if c.suspects(s.id) || !s.up || c.view(s.id).at != s || !s.counts() {
+		v := c.view(s.id)
+		if c.suspects(s.id) || !s.up || v.at != s || v.isOpen || !s.counts() {
 			continue
 		}
+		is := former{s, v.number}
 		begun := func(cur shard.Record) (shard.Record, time.Duration, bool) {
 			next, err := cur.Refill(s.id)
+			c.w.shards[i].fills = is
 			return next, 0, err == nil // else it may have followers by now
 		}
 		c.beside(i, r.Assignment, begun, func() {})

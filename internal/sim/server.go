@@ -219,7 +219,8 @@ func (r *replica) clear() {
 
 // order performs one order of a coordinator; answer may be called later or never.
 func (r *replica) order(e shard.Effect, peers map[shard.ServerID]*server, proof bool, answer func(ok bool, now shard.Copy)) {
-	if wait := r.mute - r.at.clock(); wait > 0 && e.Kind == shard.EffectFollow && !r.at.w.mutants.FollowWhileMute {
+	passesOn := e.Kind == shard.EffectFollow || e.Kind == shard.EffectFreeze
+	if wait := r.mute - r.at.clock(); wait > 0 && passesOn && !r.at.w.mutants.FollowWhileMute {
 		// Nobody else may get the shard while a former owner may have a lease: the next one
 		// would not know of it.
 		r.at.after(wait+time.Microsecond, func() { r.order(e, peers, proof, answer) })
@@ -242,7 +243,7 @@ func (r *replica) order(e shard.Effect, peers map[shard.ServerID]*server, proof 
 		r.become(e, was, next, proof)
 		r.at.w.stumble(r.at, e.Kind)
 	}
-	if e.Kind == shard.EffectFollow || e.Kind == shard.EffectFreeze {
+	if passesOn {
 		r.orders = append(r.orders, orderWait{e, func(ok bool) { answer(ok, r.copy) }})
 		r.settleWaits()
 		return

@@ -21,7 +21,6 @@ import (
 var (
 	seed     = flag.Uint64("sim.seed", 0, "run this seed only, with its log")
 	duration = flag.Duration("sim.duration", 2*time.Second, "how long fresh seeds are tried")
-	twins    = flag.Bool("sim.twins", false, "try fresh seeds of jobs with several processes of one server, too")
 	tail     = flag.Int("sim.tail", 120, "lines of the log that are shown of a seed that fails")
 )
 
@@ -127,6 +126,15 @@ func TestTwins(t *testing.T) {
 	}
 }
 
+// TestFoundTwins runs the seeds that have shown a fault: a switch did not wait for the lease of
+// the owner before a promoted one, an order was taken by another run than it was for, a run
+// that did not count stayed, and a late write went unseen.
+func TestFoundTwins(t *testing.T) {
+	for _, n := range []uint64{1796073442181906823, 1796072877751501582, 1796073197494528718, 1796073318909597282} {
+		require.NoError(t, sim.NewTwins(n, sim.Mutants{}, false).Run(), "seed %d", n)
+	}
+}
+
 // TestFresh runs seeds that nobody has tried, for -sim.duration, and TestFreshTwins as long.
 func TestFresh(t *testing.T) {
 	if *seed != 0 {
@@ -140,9 +148,6 @@ func TestFresh(t *testing.T) {
 func TestFreshTwins(t *testing.T) {
 	if *seed != 0 {
 		t.Skip("one seed only")
-	}
-	if !*twins {
-		t.Skip("without -sim.twins: seed 1796072877751501582 of TestTwins breaks I3, and is not mended yet")
 	}
 	t.Parallel()
 	end := time.Now().Add(*duration)

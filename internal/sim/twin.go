@@ -33,15 +33,16 @@ func (s *server) counts() bool { return !s.w.profile.twins || s.w.store.runs[s.i
 
 // enter asks the store to have a run count, unless a later one does, in two steps: what it
 // writes counts only if nobody else has written meanwhile, and is written only if the
-// coordinator has not given it up. The answer is what counts then.
-func (s *store) enter(from *process, is former, isWanted func() bool, answer func(c counted)) {
+// coordinator has not given it up. The answer is what counts then, and whether anything was
+// written: that alone shows that what was written before, and not answered, comes too late.
+func (s *store) enter(from *process, is former, isWanted func() bool, answer func(c counted, written bool)) {
 	id := is.at.id
 	s.ask(from, func() counted { return s.runs[id] }, func(was counted) {
 		switch {
 		case !isWanted():
 			return
 		case was.number > is.number && !s.w.mutants.EarlierRunReturns:
-			answer(was)
+			answer(was, false)
 			return
 		}
 		s.ask(from, func() counted {
@@ -49,7 +50,7 @@ func (s *store) enter(from *process, is former, isWanted func() bool, answer fun
 				s.w.replace(is)
 			}
 			return s.runs[id]
-		}, answer)
+		}, func(now counted) { answer(now, true) })
 	})
 }
 
@@ -115,7 +116,7 @@ func (c *coordinator) admits(s *server, number uint64) bool {
 		return false
 	}
 	v.asked++
-	asked := v.asked
+	asked, wasOpen := v.asked, v.isOpen
 	v.asks, v.isOpen = number, v.isOpen || number != v.number
 	isWanted := func() bool { return v.asks != 0 && v.asked == asked }
 	c.after(stepTimeout, func() {
@@ -123,11 +124,11 @@ func (c *coordinator) admits(s *server, number uint64) bool {
 			v.asks = 0
 		}
 	})
-	c.w.store.enter(c.process, is, isWanted, func(now counted) {
+	c.w.store.enter(c.process, is, isWanted, func(now counted, written bool) {
 		if !isWanted() {
 			return
 		}
-		v.asks, v.isOpen = 0, false
+		v.asks, v.isOpen = 0, wasOpen && !written
 		if v.number != now.number { // of the one that counts nothing is known until it reports again
 			v.number, v.before, v.copies, v.deadAt, v.at = now.number, now.before, nil, 0, nil
 		}
@@ -163,16 +164,21 @@ func (w *World) anyOf(id shard.ServerID) *server {
 // twinGrace is how long a process tries to become the one that counts.
 const twinGrace = 4 * suspectAfter
 
-// insist has a process that has just been started give up if another one counts for long.
+// insist has a process that has just been started give up if this run of it does not count for
+// long, also if one before does. One that others still wait for is started again.
 func (s *server) insist() {
 	w, number := s.w, s.number
 	if !w.profile.twins {
 		return
 	}
 	w.after(twinGrace, func() {
-		if s.number == number && s.up && w.server(s.id) != s {
-			w.note("%s gives up", s.name)
-			s.crash()
+		if s.number != number || !s.up || s.counts() {
+			return
+		}
+		w.note("%s gives up", s.name)
+		s.crash()
+		if w.server(s.id) == s {
+			w.after(twinGrace, func() { w.revive(s) })
 		}
 	})
 }
