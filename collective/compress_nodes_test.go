@@ -37,14 +37,7 @@ func TestCompressedOverNodes(t *testing.T) {
 			c.SegmentBytes = 4000
 		})
 		for i, count := range []int{0, 1, 2, n - 1, n + 1, 127, 129, 128*n + 1, 10_007} {
-			x := gaussians(n, count)
-			for k, f := range codecs {
-				op := []collective.Op{collective.Sum, collective.Average}[(i+k)%2]
-				got := compressed(t, groups, x, op, i%2 == 0, plain(f))
-				if count > 1000 {
-					require.Less(t, distance(sumOf(x, op), got), codecErrors[f], "%v, nodes %v, %v", f, nodes, op)
-				}
-			}
+			compressedByEach(t, groups, count, i, fmt.Sprint("nodes ", nodes))
 		}
 		closeAll(groups)
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/elasticps/elasticps/shard/store/storetest"
 )
 
-// farAway starts a scheduler on one node and a client of it on another, connected over TCP.
-func farAway(t *testing.T, c SchedulerConfig) (*Scheduler, *SchedulerClient) {
+// nearAndFar starts two nodes that do not know each other yet.
+func nearAndFar(t *testing.T) (near, far *actor.Node) {
 	t.Helper()
 	leak.Check(t, 10*time.Second)
 	start := func(name string) *actor.Node {
@@ -28,7 +28,13 @@ func farAway(t *testing.T, c SchedulerConfig) (*Scheduler, *SchedulerClient) {
 		t.Cleanup(func() { require.NoError(t, n.Close()) })
 		return n
 	}
-	near, far := start("near"), start("far")
+	return start("near"), start("far")
+}
+
+// farAway starts a scheduler on one node and a client of it on another, connected over TCP.
+func farAway(t *testing.T, c SchedulerConfig) (*Scheduler, *SchedulerClient) {
+	t.Helper()
+	near, far := nearAndFar(t)
 	_, err := near.Connect(deadline(t), far.Addr())
 	require.NoError(t, err)
 	s, err := StartScheduler(deadline(t), far, c)
@@ -108,14 +114,7 @@ func TestRequestsFromAnotherNode(t *testing.T) {
 // TestRequestsOverBrokenConnections: connections break again and again while many ask at once;
 // every request is carried out once, and each client is told where its task is.
 func TestRequestsOverBrokenConnections(t *testing.T) {
-	leak.Check(t, 10*time.Second)
-	start := func(name string) *actor.Node {
-		n, err := actor.Start(deadline(t), actor.Config{Name: name, Secret: "a secret of the nodes of a test"})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, n.Close()) })
-		return n
-	}
-	near, far := start("near"), start("far")
+	near, far := nearAndFar(t)
 	link := storetest.StartProxy(t, far.Addr())
 	_, err := near.Connect(deadline(t), link.Address())
 	require.NoError(t, err)

@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -71,9 +70,12 @@ func TestTableStatus(t *testing.T) {
 			}
 			return slices.Equal(got, want)
 		}
-		for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-			require.True(t, time.Now().Before(deadline), "%s: %+v instead of %+v", what, got, want)
-		}
+		defer func() {
+			if t.Failed() {
+				t.Logf("%s: %+v instead of %+v", what, got, want)
+			}
+		}()
+		eventually(t, what, ok)
 	}
 	arrives("at first")
 	require.EqualValues(t, 3+2, c.skipped())

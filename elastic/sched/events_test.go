@@ -78,13 +78,19 @@ func (b *begun) beginGang() {
 	}
 }
 
+// takeAny takes one out of some.
+func takeAny[T any](rng *rand.Rand, some *[]T) T {
+	i := rng.IntN(len(*some))
+	x := (*some)[i]
+	*some = slices.Delete(*some, i, i+1)
+	return x
+}
+
 func (b *begun) endPreemption() {
 	if len(b.plans) == 0 {
 		return
 	}
-	i := b.rng.IntN(len(b.plans))
-	p := b.plans[i]
-	b.plans = slices.Delete(b.plans, i, i+1)
+	p := takeAny(b.rng, &b.plans)
 	if b.rng.IntN(3) == 0 {
 		require.NoError(b.t, b.c.Abandon(p.ID))
 		return
@@ -119,9 +125,7 @@ func (b *begun) endMove() {
 	if len(b.moves) == 0 {
 		return
 	}
-	i := b.rng.IntN(len(b.moves))
-	m := b.moves[i]
-	b.moves = slices.Delete(b.moves, i, i+1)
+	m := takeAny(b.rng, &b.moves)
 	if b.rng.IntN(3) == 0 {
 		require.NoError(b.t, b.c.AbandonMove(m.Task))
 		return
