@@ -48,11 +48,13 @@ func benchmarkCheckpoint(b *testing.B, rate int64) {
 		f()
 		return float64(pushed.Load()-n) / time.Since(began).Seconds()
 	}
+	eventually(b, "the state is there, slots and all", func() bool { return pushed.Load() >= 64 })
 	var bytes, saving, quiet, busy, plain float64
 	for b.Loop() {
-		quiet += pace(func() { time.Sleep(300 * time.Millisecond) })
+		quiet += pace(func() { time.Sleep(500 * time.Millisecond) })
 		var r ps.CheckpointReport
 		busy += pace(func() { r = c.save(true) })
+		quiet += pace(func() { time.Sleep(500 * time.Millisecond) })
 		bytes += float64(r.Bytes)
 		saving += r.Took.Seconds()
 		plain += plainWrite(b, filepath.Join(dir, "plain"), r.Bytes).Seconds()
@@ -61,7 +63,7 @@ func benchmarkCheckpoint(b *testing.B, rate int64) {
 	<-ended
 	b.ReportMetric(bytes/saving/1e6, "MB/s")
 	b.ReportMetric(plain/saving, "of-plain-write")
-	b.ReportMetric(busy/quiet, "of-pushes")
+	b.ReportMetric(2*busy/quiet, "of-pushes")
 }
 
 // plainWrite is how long it takes to write that many bytes and force them to the disk.
