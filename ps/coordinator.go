@@ -161,7 +161,7 @@ type Coordinator struct {
 	leaving   map[shard.ServerID][]*actor.Request // servers that are being taken out, and who waits for it
 	telling   map[shard.ID]bool                   // owners that are told about their followers
 	promoting map[shard.ID]int                    // promotions under way: the new owner does not serve yet
-	leases    map[shard.ID]time.Time              // until when an owner before the last may serve reads, zero: not known yet
+	leases    map[shard.ID]time.Time              // until when an owner before the last may serve reads; not known of the others
 	rests     map[shard.ID]time.Time              // until when a shard rests that could not get a follower
 	failovers []Failover                          // the last keptFailovers
 	hopeless  bool                                // there is no checkpoint that a lost shard could be filled from

@@ -109,27 +109,33 @@ const leaseWait = leaseTime + leaseDrift
 
 // nobodyReads reports whether no former owner of a shard may serve reads. That the last one
 // is dead, which sure says, is no proof: it may have taken the place of one that hangs, and
-// not have waited for the leases of that until their end. An earlier coordinator may have
-// promoted it.
+// not have waited for the leases of that until their end, or not have been told. An earlier
+// coordinator may have written its promotion and have ended before that.
 func (c *Coordinator) nobodyReads(id shard.ID, sure bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	until, isOpen := c.leases[id]
-	if sure && time.Since(c.started) > leaseWait && (!isOpen || !until.IsZero() && time.Now().After(until)) {
-		delete(c.leases, id)
+	until, isKnown := c.leases[id]
+	if sure && isKnown && !time.Now().Before(until) {
 		return true
 	}
-	c.leases[id] = time.Time{} // until the next one has begun to wait
+	delete(c.leases, id) // until the next one has begun to wait
 	return false
 }
 
-// waits takes note that a new owner has begun to wait for the leases of those before, unless
-// it need not.
-func (c *Coordinator) waits(id shard.ID, sure bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !sure {
-		c.leases[id] = time.Now().Add(leaseWait)
+// waits takes note that the owner of a shard waits, at most for so long, until no former one
+// may serve reads. If that is known, whoever says it later cannot know better. The caller
+// holds c.mu.
+func (c *Coordinator) waits(id shard.ID, most time.Duration) {
+	if _, isKnown := c.leases[id]; !isKnown {
+		c.leases[id] = time.Now().Add(most)
+	}
+}
+
+// speaks takes note of an owner that says that it serves: if it has to wait for the leases
+// of the one before, it has begun to. The caller holds c.mu.
+func (c *Coordinator) speaks(server shard.ServerID, id shard.ID, copy shard.Copy) {
+	if a := c.places.record(id).Assignment; a.Owner == server && copy.MayAcknowledge(a.Epoch) {
+		c.waits(id, leaseWait)
 	}
 }
 

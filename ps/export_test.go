@@ -200,6 +200,9 @@ func OrderOf(msg any) string {
 	return ""
 }
 
+// LeaseWait is how long the leases of a former owner last at most.
+const LeaseWait = leaseWait
+
 // IsSure reports whether an order says that the owner before is dead or knows that it is none.
 func IsSure(msg any) bool {
 	m, ok := msg.(command)

@@ -302,7 +302,9 @@ func (c *Coordinator) appoint(id shard.ID, sure bool) error {
 		cancel()
 		switch {
 		case err == nil:
-			c.waits(id, sure)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.waits(id, leaseWait)
 			return nil
 		case errors.Is(err, shard.ErrRefused):
 			c.log.Error("promoted follower refuses", "shard", id, "server", a.Owner, "err", err)

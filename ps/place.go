@@ -108,8 +108,12 @@ func (c *Coordinator) createOne(a shard.Assignment) error {
 	err = c.places.change(ctx, a.Shard, func(shard.Record) (shard.Record, error) { return shard.Record{Assignment: a}, nil })
 	if err != nil {
 		_, _ = c.places.read(ctx, a.Shard) // it may have been written all the same
+		return err
 	}
-	return err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waits(a.Shard, 0) // it is the first owner
+	return nil
 }
 
 // placed hears what place has come to.

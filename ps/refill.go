@@ -22,6 +22,9 @@ func (c *Coordinator) refill(was shard.Assignment) (lost uint64, ok bool) {
 	c.mu.Lock()
 	known := c.applied[id] // before the next owner reports
 	c.mu.Unlock()
+	if !c.nobodyReads(id, true) {
+		sleep(c.ctx, leaseWait) // the owner before the one that is gone may have its lease
+	}
 	for before := ""; c.ctx.Err() == nil; {
 		saved, err := c.newest(before)
 		if err != nil {

@@ -214,6 +214,7 @@ func (c *Coordinator) enter(m registerRequest, has copies) {
 	missing := c.holdings(m.Info.ID)
 	has.each(func(id shard.ID, copy shard.Copy) {
 		delete(missing, id)
+		c.speaks(m.Info.ID, id, copy)
 		c.created(s, m.Info.ID, id, copy)
 	})
 	// The same run of a server loses nothing: a repeated request may only be older
