@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"time"
 )
@@ -146,7 +147,9 @@ func (w *network) secure(ctx context.Context, nc net.Conn, host string) (net.Con
 		}
 		tc = tls.Client(nc, cfg)
 	}
-	if err := tc.HandshakeContext(ctx); err != nil {
+	if err := tc.HandshakeContext(ctx); isBroken(err) {
+		return nil, nil, fmt.Errorf("%w: the connection ended in the TLS handshake, which needs TLS on both sides: %w", ErrNodeDown, err)
+	} else if err != nil {
 		return nil, nil, fmt.Errorf("%w: certificate or TLS: %w", ErrHandshake, err)
 	}
 	state := tc.ConnectionState()
@@ -155,6 +158,14 @@ func (w *network) secure(ctx context.Context, nc net.Conn, host string) (net.Con
 		return nil, nil, fmt.Errorf("%w: TLS exporter: %w", ErrHandshake, err)
 	}
 	return tc, binding, nil
+}
+
+// isBroken reports whether a TLS handshake failed because its connection did, and not because
+// one side refused the other. Package tls gives its alerts as errors of the network, too.
+func isBroken(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled) || errors.As(err, &op) && (op.Op == "read" || op.Op == "write")
 }
 
 // shakeDialing is the dialer's side. On success the slot for the peer is ours.

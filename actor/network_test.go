@@ -279,6 +279,60 @@ func TestMutualTLS(t *testing.T) {
 	require.Len(t, b.Peers(), 1)
 }
 
+// TestTLSConnectionBreaks: a connection that ends in the TLS handshake says nothing about
+// certificates, so the node counts as down, and a call with WithRetry goes on.
+func TestTLSConnectionBreaks(t *testing.T) {
+	good := newAuthority(t)
+	b := startNode(t, Config{Name: "b", TLS: good.config(t)})
+	ref := spawn(t, b, "echo", echo)
+	for name, cut := range map[string]func(net.Conn){
+		"closed at once": func(c net.Conn) { _ = c.Close() },
+		"reset": func(c net.Conn) {
+			_, _ = c.Read(make([]byte, 1))
+			_ = c.(*net.TCPConn).SetLinger(0)
+			_ = c.Close()
+		},
+		"silent": func(net.Conn) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			var attempts atomic.Int64
+			go func() { // passes on to b from the second connection on
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					if attempts.Add(1) == 1 {
+						cut(c)
+						t.Cleanup(func() { _ = c.Close() })
+						continue
+					}
+					to, err := net.Dial("tcp", b.Addr())
+					if err != nil {
+						_ = c.Close()
+						continue
+					}
+					go func() { _, _ = io.Copy(to, c); _ = to.Close() }()
+					go func() { _, _ = io.Copy(c, to); _ = c.Close() }()
+				}
+			}()
+			t.Cleanup(func() { _ = l.Close() })
+			a := startNode(t, Config{TLS: good.config(t)})
+			_, err = a.Connect(within(t, time.Second), l.Addr().String())
+			require.ErrorIs(t, err, ErrNodeDown)
+			require.NotErrorIs(t, err, ErrHandshake)
+			require.True(t, Retryable(err))
+			attempts.Store(0)
+			require.NoError(t, a.AddPeer("b", l.Addr().String()))
+			got, err := Call[int](within(t, 10*time.Second), a, ref, 7, WithRetry())
+			require.NoError(t, err)
+			require.Equal(t, 7, got)
+		})
+	}
+}
+
 func TestConfigFaults(t *testing.T) {
 	_, err := Start(context.Background(), Config{
 		Name: "Node A", Listen: "0.0.0.0:0", Secret: "short", Heartbeat: time.Second, Suspicion: time.Second,
