@@ -24,7 +24,8 @@ type CheckpointConfig struct {
 	// newest is there, and before the next one is.
 	Keep int
 	// FullEvery is how many checkpoints there are to a full one; the others hold what has
-	// changed since the one before. Zero: 10. One: all are full.
+	// changed since the one before. The first one of a coordinator is full, and so is one
+	// after a failure. Zero: 10. One: all are full.
 	FullEvery int
 	// BytesPerSecond bounds the pace at which each server writes, so that pushes keep the
 	// processors and the disk that they need; blocks that change meanwhile are copied
@@ -103,7 +104,7 @@ type checkpoints struct {
 	last    CheckpointReport // and of which request
 	lastOf  string
 	began   time.Time
-	ref     *checkpoint.Ref // the newest one that was written
+	ref     *checkpoint.Ref // the one that this coordinator wrote last, nil if it has failed since
 	length  int             // of its chain
 	pruned  chan struct{}   // closed when what the last one has made superfluous is gone
 
@@ -186,6 +187,9 @@ func (c *Coordinator) takeCheckpoint(ctx context.Context, full bool, before <-ch
 	for _, req := range k.waiting {
 		req.Reply(report)
 	}
+	if err != nil {
+		k.ref = nil // the next one does not need what may have been the cause
+	}
 	k.last, k.lastOf, k.nonce, k.waiting = report, k.nonce, "", nil
 	return err
 }
@@ -199,10 +203,7 @@ func (c *Coordinator) writeCheckpoint(ctx context.Context, report *CheckpointRep
 		return err
 	}
 	report.Name = name
-	parent, err := c.parent(ctx, full)
-	if err != nil {
-		return err
-	}
+	parent := c.parent(full)
 	if parent != nil {
 		report.Parent = parent.Name
 	}
@@ -245,33 +246,18 @@ func (c *Coordinator) writeCheckpoint(ctx context.Context, report *CheckpointRep
 	return nil
 }
 
-// parent is the checkpoint that the next one is an increment to, nil if it is to be full.
-func (c *Coordinator) parent(ctx context.Context, full bool) (*checkpoint.Ref, error) {
+// parent is the checkpoint that the next one is an increment to, nil if it is to be full. Only
+// one that this coordinator has written will do: of any other that the storage has, nothing
+// says that what the servers have now follows from it.
+func (c *Coordinator) parent(full bool) *checkpoint.Ref {
 	k := &c.checks
 	k.mu.Lock()
 	ref, length := k.ref, k.length
 	k.mu.Unlock()
-	if full || c.cfg.Checkpoints.FullEvery == 1 {
-		return nil, nil
+	if full || length >= c.cfg.Checkpoints.FullEvery {
+		return nil
 	}
-	if ref == nil { // the first one of this coordinator
-		latest, _, err := checkpoint.Latest(ctx, c.cfg.Checkpoints.Storage, "")
-		if errors.Is(err, checkpoint.ErrNotFound) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if c.fits(latest) != nil {
-			return nil, nil // of another job, which used the storage before
-		}
-		r := latest.Ref()
-		ref, length = &r, len(latest.Chain())
-	}
-	if length >= c.cfg.Checkpoints.FullEvery {
-		return nil, nil
-	}
-	return ref, nil
+	return ref
 }
 
 func (c *Coordinator) committed(ref checkpoint.Ref, parent *checkpoint.Ref) {
@@ -281,5 +267,5 @@ func (c *Coordinator) committed(ref checkpoint.Ref, parent *checkpoint.Ref) {
 	if parent == nil {
 		k.length = 0
 	}
-	k.ref, k.length = &ref, max(k.length, 0)+1
+	k.ref, k.length = &ref, k.length+1
 }
