@@ -165,7 +165,7 @@ type Coordinator struct {
 	rests     map[shard.ID]time.Time              // until when a shard rests that could not get a follower
 	failovers []Failover                          // the last keptFailovers
 	hopeless  bool                                // there is no checkpoint that a lost shard could be filled from
-	applied   map[shard.ID]uint64                 // pushes to shards without followers, as last reported
+	applied   map[shard.ID]uint64                 // pushes to shards, as their owners last reported
 	unfit     map[shard.ID]shard.ServerID         // the server that could not be that follower
 }
 

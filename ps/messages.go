@@ -81,7 +81,7 @@ type serverReport struct {
 	Run    uint64
 	Load   ServerLoad
 	Lost   []lostFollower // at most maxLostReported
-	Alone  []shardCount   // at most maxCounts
+	Counts []shardCount   // of shards that it owns, at most maxCounts
 	Copies copies         // at most maxCopies
 }
 

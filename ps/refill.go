@@ -122,7 +122,7 @@ func (c *Coordinator) fillFrom(id shard.ID, name string) (commandReply, error) {
 	return reply, err
 }
 
-// shardCount is how many pushes were applied to a shard that is on one server only.
+// shardCount is how many pushes were applied to a shard.
 type shardCount struct {
 	Shard   uint32
 	Applied uint64
@@ -131,12 +131,9 @@ type shardCount struct {
 // maxCounts bounds the shards in one report; the following ones have the others.
 const maxCounts = 512
 
-// alone returns the counts of the first maxCounts shards from first on that have no followers,
-// and where the next ones begin, 0 after the last.
-func (s *Server) alone(first shard.ID) (counts []shardCount, next shard.ID) {
-	if s.job.Replicas != NoReplicas {
-		return nil, 0
-	}
+// counts returns those of the first maxCounts shards from first on that are owned here, and
+// where the next ones begin, 0 after the last.
+func (s *Server) counts(first shard.ID) (counts []shardCount, next shard.ID) {
 	for _, r := range s.inOrder(first) {
 		if len(counts) == maxCounts {
 			return counts, r.spec.ID

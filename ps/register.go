@@ -260,8 +260,10 @@ func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
 	// of that came after the server had registered again.
 	back, ref := !s.up, actor.Ref{Node: s.info.Node, Name: s.info.Process}
 	s.load, s.up = m.Load, true
-	for _, n := range m.Alone {
-		c.applied[shard.ID(n.Shard)] = n.Applied
+	for _, n := range m.Counts {
+		if int(n.Shard) < len(c.shards) && c.places.record(shard.ID(n.Shard)).Assignment.Owner == m.ID {
+			c.applied[shard.ID(n.Shard)] = n.Applied
+		}
 	}
 	for _, l := range m.Lost {
 		if int(l.Shard) < len(c.shards) {

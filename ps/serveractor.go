@@ -26,10 +26,10 @@ func (s *Server) obeys(term uint64) error {
 
 // serverActor is the control side of a Server.
 type serverActor struct {
-	s     *Server
-	load  ServerLoad // as it was last reported
-	next  shard.ID   // first shard of the copies in the next report
-	alone shard.ID   // and of the counts
+	s      *Server
+	load   ServerLoad // as it was last reported
+	next   shard.ID   // first shard of the copies in the next report
+	counts shard.ID   // and of the counts
 }
 
 type reportNow struct{}
@@ -58,7 +58,7 @@ func (a *serverActor) report(c *actor.Context, held []CopyStatus) {
 		return
 	}
 	m := serverReport{ID: s.cfg.ID, Run: s.info.Run, Load: a.load}
-	m.Alone, a.alone = s.alone(a.alone)
+	m.Counts, a.counts = s.counts(a.counts)
 	for _, h := range held {
 		m.Copies.add(h)
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// TestCountsOfShardsAlone: reports go round all shards that have no followers, in their order.
-func TestCountsOfShardsAlone(t *testing.T) {
+// TestCounts: reports go round all shards that a server owns, in their order.
+func TestCounts(t *testing.T) {
 	const shards = 2*maxCounts + 7
-	s := &Server{job: Job{Replicas: NoReplicas, Optimizer: SGD(1)}, replicas: map[shard.ID]*replica{}}
+	s := &Server{job: Job{Optimizer: SGD(1)}, replicas: map[shard.ID]*replica{}}
 	for i := range shards {
 		s.job.Model.Layers = append(s.job.Model.Layers, shard.Layer{Name: fmt.Sprint(i), Shape: []int{1}})
 	}
@@ -32,7 +32,7 @@ func TestCountsOfShardsAlone(t *testing.T) {
 		reports := 0
 		for next := shard.ID(0); ; {
 			var counts []shardCount
-			counts, next = s.alone(next)
+			counts, next = s.counts(next)
 			require.LessOrEqual(t, len(counts), maxCounts)
 			for _, n := range counts {
 				require.Equal(t, uint64(n.Shard), n.Applied)
@@ -47,7 +47,4 @@ func TestCountsOfShardsAlone(t *testing.T) {
 		require.True(t, slices.IsSorted(seen))
 		require.Equal(t, len(seen), len(slices.Compact(slices.Clone(seen))))
 	}
-	s.job.Replicas = 1
-	counts, _ := s.alone(0)
-	require.Empty(t, counts)
 }

@@ -1,0 +1,100 @@
+package ps_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/elasticps/elasticps/ps"
+	"github.com/elasticps/elasticps/ps/checkpoint"
+	"github.com/elasticps/elasticps/shard"
+)
+
+// bereft is a job of one shard that has five pushes in a checkpoint and seven more since, all
+// of them reported. It returns the processes that have the shard.
+func bereft(t *testing.T, servers ...shard.ServerID) (c *cluster, w *ps.Client, having map[string]*process) {
+	c, having = newCluster(t, layersJob(1, 1, 100), saving(checkpoint.Folder(t.TempDir()))), map[string]*process{}
+	all := map[shard.ServerID]*process{}
+	for _, id := range servers {
+		all[id] = c.process("server", string(id))
+	}
+	c.placed()
+	if len(servers) > 1 {
+		c.protected()
+	}
+	w = c.client("w")
+	pushOften(c, w, 5)
+	c.save(false)
+	pushOften(c, w, 7)
+	eventually(t, "the owner has reported them", func() bool {
+		n := uint64(0)
+		for _, s := range c.status().Servers {
+			n += s.Load.PushesApplied
+		}
+		return n == 12
+	})
+	for id, p := range all {
+		switch {
+		case id == c.owner(0):
+			having["owner"] = p
+		case c.follows(id) > 0:
+			having["follower"] = p
+		}
+	}
+	return c, w, having
+}
+
+func pushOften(c *cluster, w *ps.Client, n int) {
+	c.t.Helper()
+	for range n {
+		require.NoError(c.t, w.Push(c.ctx, "l0", vector(100, -1)))
+	}
+}
+
+// goesBack requires that the shard is that of the checkpoint and three pushes.
+func goesBack(c *cluster, w *ps.Client) {
+	c.t.Helper()
+	pushOften(c, w, 3)
+	got := make([]float32, 100)
+	require.NoError(c.t, w.Pull(c.ctx, "l0", got))
+	require.Equal(c.t, vector(100, 8), got)
+}
+
+// lossIs waits until so many pushes are reported as lost.
+func (c *cluster) lossIs(want uint64) {
+	c.t.Helper()
+	eventually(c.t, "the loss is reported", func() bool {
+		st, lost := c.status(), uint64(0)
+		for _, f := range st.Failovers {
+			lost += f.LostPushes
+		}
+		return refilled(st) == 1 && lost == want
+	})
+}
+
+// refilled counts the shards that went back to a checkpoint.
+func refilled(st ps.Status) (n int) {
+	for _, f := range st.Failovers {
+		n += f.Refilled
+	}
+	return n
+}
+
+// TestLossIsCounted: what is lost is counted also in a job that has replicas: of a shard that
+// has none yet, and of one whose owner and follower die together.
+func TestLossIsCounted(t *testing.T) {
+	for name, servers := range map[string][]shard.ServerID{"without replica": {"s1"}, "with it": {"s1", "s2", "s3"}} {
+		t.Run(name, func(t *testing.T) {
+			settled(t)
+			c, w, having := bereft(t, servers...)
+			for _, p := range having {
+				p.kill()
+			}
+			if len(servers) == 1 {
+				c.process("server", "s2")
+			}
+			goesBack(c, w)
+			c.lossIs(7)
+		})
+	}
+}
