@@ -1,7 +1,9 @@
 package ps_test
 
 import (
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -97,4 +99,35 @@ func TestLossIsCounted(t *testing.T) {
 			c.lossIs(7)
 		})
 	}
+}
+
+// TestOwnerAndFollowerAreDead: owner and follower of a shard are dead for certain when a
+// coordinator looks for the first time. The shard goes back to the checkpoint.
+func TestOwnerAndFollowerAreDead(t *testing.T) {
+	settled(t)
+	c, w, having := bereft(t, "s1", "s2", "s3")
+	require.NoError(t, c.coord.Close())
+	for _, p := range having {
+		p.kill()
+	}
+	c.startCoordinator()
+	goesBack(c, w)
+	c.lossIs(0) // what this coordinator knows of
+}
+
+// TestOwnerIsDeadAndFollowerHangs: a follower that is silent may have every acknowledged push,
+// and takes over when it goes on.
+func TestOwnerIsDeadAndFollowerHangs(t *testing.T) {
+	settled(t)
+	c, w, having := bereft(t, "s1", "s2", "s3")
+	owner, follower := having["owner"], having["follower"]
+	follower.signal(syscall.SIGSTOP)
+	owner.kill()
+	require.Never(t, func() bool { return refilled(c.status()) > 0 }, 3*time.Second, 50*time.Millisecond, "longer than a follower is looked for")
+	follower.signal(syscall.SIGCONT)
+	pushOften(c, w, 3)
+	got := make([]float32, 100)
+	require.NoError(t, w.Pull(c.ctx, "l0", got))
+	require.Equal(t, vector(100, 15), got)
+	require.Zero(t, refilled(c.status()))
 }

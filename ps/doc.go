@@ -40,7 +40,7 @@
 // read. A server that is started again, here or elsewhere, while an earlier process of its name
 // still lives, takes its place for good as soon as that seems to be down: the earlier one gives
 // up what it has, and takes part again only when it is started again. Missing followers are
-// made again in the background. Without followers, a dead server's shards go back to the last
+// made again in the background. Shards whose servers are all known to be dead go back to the last
 // checkpoint, and [Failover] says what was lost.
 //
 // An owner that lives and answers the coordinator, but that more clients cannot reach for

@@ -37,7 +37,7 @@ type Failover struct {
 	Server shard.ServerID
 	// Shards of the server that a follower has taken over, and those that had none.
 	Promoted, Lost int
-	// Refilled counts those without a follower that were filled from a checkpoint, and
+	// Refilled counts those that nobody had any more and were filled from a checkpoint, and
 	// LostPushes the pushes that are known to have been applied to them since.
 	Refilled   int
 	LostPushes uint64
@@ -150,6 +150,7 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, held map[shard.ID]s
 	var tasks sync.WaitGroup
 	var mu sync.Mutex
 	slots := make(chan struct{}, maxPromotions)
+	dead := remembered(c.dead)
 	for _, s := range slices.Sorted(maps.Keys(held)) {
 		was := held[s].Assignment
 		slots <- struct{}{}
@@ -162,7 +163,7 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, held map[shard.ID]s
 			promoted := c.promote(was, sure)
 			lost, refilled := uint64(0), false
 			if !promoted && sure {
-				lost, refilled = c.refill(was)
+				lost, refilled = c.refill(was, dead)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -193,6 +194,21 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, held map[shard.ID]s
 	c.log.Warn("failover", "server", id, "promoted", f.Promoted, "refilled", f.Refilled, "lost", f.Lost, "lost_pushes", f.LostPushes, "took", f.Took, "sure", sure)
 	c.failovers = append(c.failovers, f)
 	c.failovers = c.failovers[max(0, len(c.failovers)-keptFailovers):]
+}
+
+// remembered asks f once about each server: a silent one takes its time.
+func remembered(f func(shard.ServerID) bool) func(shard.ServerID) bool {
+	var mu sync.Mutex
+	asked := map[shard.ServerID]func() bool{}
+	return func(id shard.ServerID) bool {
+		mu.Lock()
+		if asked[id] == nil {
+			asked[id] = sync.OnceValue(func() bool { return f(id) })
+		}
+		answer := asked[id]
+		mu.Unlock()
+		return answer()
+	}
 }
 
 var errSettled = errors.New("ps: nothing to be done")

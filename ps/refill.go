@@ -8,13 +8,14 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// Shards whose only server is dead go back to the last checkpoint: they alone, and what
+// Shards whose servers are all dead go back to the last checkpoint: they alone, and what
 // was lost is counted.
 
 // refill gives a shard that nobody has any more to another server, which fills it from
 // the newest checkpoint that has it undamaged. It reports how many of the pushes that are
-// known to have been applied are lost, and false if there is no checkpoint or no server.
-func (c *Coordinator) refill(was shard.Assignment) (lost uint64, ok bool) {
+// known to have been applied are lost, and false if there is no checkpoint or no server, or
+// a follower that is not dead for certain.
+func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) bool) (lost uint64, ok bool) {
 	id := was.Shard
 	if c.cfg.Checkpoints.Storage == nil {
 		return 0, false
@@ -34,7 +35,7 @@ func (c *Coordinator) refill(was shard.Assignment) (lost uint64, ok bool) {
 			c.mu.Unlock()
 			return 0, false
 		}
-		now, err := c.refilled(was)
+		now, err := c.refilled(was, dead)
 		to := now.Owner
 		if err != nil {
 			c.log.Warn("lost shard cannot be given to a server", "shard", id, "err", err)
@@ -75,8 +76,14 @@ func (c *Coordinator) newest(before string) (*checkpoint.Checkpoint, error) {
 }
 
 // refilled writes down that another server owns a lost shard, and returns what it wrote.
-func (c *Coordinator) refilled(was shard.Assignment) (now shard.Assignment, err error) {
+func (c *Coordinator) refilled(was shard.Assignment, dead func(shard.ServerID) bool) (now shard.Assignment, err error) {
 	id := was.Shard
+	var gone shard.Followers
+	for _, f := range c.places.record(id).Followers.IDs() {
+		if dead(f) {
+			gone = gone.With(f)
+		}
+	}
 	for c.ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
 		err = c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
@@ -95,6 +102,9 @@ func (c *Coordinator) refilled(was shard.Assignment) (now shard.Assignment, err 
 				return cur, err
 			}
 			a, _ := m.Owner(id)
+			for _, f := range gone.IDs() {
+				cur = cur.Drop(f)
+			}
 			next, err := cur.Refill(a.Owner)
 			now = next.Assignment
 			return next, err
