@@ -3,7 +3,9 @@ package ps_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -60,4 +62,29 @@ func TestCheckpointAfterDamage(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.Err())
 	require.Empty(t, r.Parent, "it is full")
+}
+
+// TestWorkersOfARestoredJobAreNew: a job is restored on a host whose clock shows the time at
+// which the job before began, so that its numbers would be the same. Its pushes are not taken
+// for those of that job.
+func TestWorkersOfARestoredJobAreNew(t *testing.T) {
+	const key = "elasticps/job/incarnation"
+	folder, first := checkpoint.Folder(t.TempDir()), strconv.FormatInt(time.Now().UnixMicro(), 10)
+	var last uint64
+	for run := 1; run <= 3; run++ {
+		c := newCluster(t, layersJob(1, 1, 4), saving(folder, restoring(ps.RestoreLatest)), func(c *cluster) { c.put(key, first) })
+		c.server("s1")
+		w := c.client("w")
+		c.placed()
+		got := make([]float32, 4)
+		require.NoError(t, w.PushPull(c.ctx, "l0", vector(4, -1), got))
+		require.Equal(t, vector(4, float32(run)), got)
+		c.save(false)
+		e, err := c.store.Get(c.ctx, key)
+		require.NoError(t, err)
+		next, err := strconv.ParseUint(string(e.Value), 10, 64)
+		require.NoError(t, err)
+		require.Greater(t, next, last)
+		last = next
+	}
 }

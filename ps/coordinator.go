@@ -301,7 +301,11 @@ func (c *Coordinator) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.next, c.limit, err = c.places.reserve(ctx)
+	above, err := c.lastNumber(ctx)
+	if err != nil {
+		return err
+	}
+	c.next, c.limit, err = c.places.reserve(ctx, above)
 	c.term = c.next
 	return err
 }

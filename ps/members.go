@@ -77,7 +77,7 @@ func (c *Coordinator) newIncarnation(ctx context.Context, member bool) (uint64, 
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	if c.next == c.limit {
-		first, limit, err := c.places.reserve(ctx)
+		first, limit, err := c.places.reserve(ctx, c.next-1)
 		if err != nil {
 			return 0, err
 		}

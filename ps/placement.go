@@ -98,8 +98,8 @@ func (p *placement) load(ctx context.Context) error {
 	return nil
 }
 
-// reserve takes a range of worker incarnations that nobody else will get.
-func (p *placement) reserve(ctx context.Context) (first, limit uint64, err error) {
+// reserve takes a range of worker incarnations that nobody else will get, above one.
+func (p *placement) reserve(ctx context.Context, above uint64) (first, limit uint64, err error) {
 	key := p.prefix + "incarnation"
 	for {
 		e, err := p.kv.Get(ctx, key)
@@ -117,6 +117,9 @@ func (p *placement) reserve(ctx context.Context) (first, limit uint64, err error
 			if err != nil {
 				return 0, 0, fmt.Errorf("ps: store key %q: %w", key, err)
 			}
+		}
+		if next = max(next, min(above, maxIncarnation)+1); next > maxIncarnation {
+			return 0, 0, fmt.Errorf("%w: incarnation %d, at most %d", ErrConflict, next, uint64(maxIncarnation))
 		}
 		_, err = p.kv.CompareAndSwap(ctx, key, e.Revision, strconv.AppendUint(nil, next+reserved, 10))
 		if err == nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/elasticps/elasticps/ps/checkpoint"
+	"github.com/elasticps/elasticps/shard"
 	"github.com/elasticps/elasticps/shard/store"
 )
 
@@ -72,6 +73,27 @@ func (c *Coordinator) restoring(ctx context.Context) error {
 	c.clocks.next = max(c.clocks.next, uint32(from.Manifest().Clock))
 	c.log.Info("shards are filled from a checkpoint", "name", from.Ref().Name)
 	return c.places.setRestored(ctx, from.Ref().Name)
+}
+
+// lastNumber is the highest incarnation that the checkpoint knows which new shards are filled
+// from: a worker of this job with one of those would have its pushes refused, or taken for
+// repeated ones. Numbers begin with the time, and clocks may be set back.
+func (c *Coordinator) lastNumber(ctx context.Context) (last uint64, err error) {
+	if c.checks.from == nil {
+		return 0, nil
+	}
+	for _, s := range c.shards {
+		state, err := c.checks.from.Shard(ctx, s.ID)
+		if err != nil {
+			return 0, err
+		}
+		windows, err := shard.DecodeWindows(state.Windows)
+		if err != nil {
+			return 0, fmt.Errorf("%w: checkpoint %s: shard %d: %w", checkpoint.ErrDamaged, c.restoredFrom(), s.ID, err)
+		}
+		last = max(last, windows.Last())
+	}
+	return last, nil
 }
 
 // whole opens a checkpoint after reading all of it: the newest that is whole, or the one

@@ -203,6 +203,15 @@ func (ws *Windows) Len() int { return len(ws.windows) }
 // Horizon is the highest horizon given to Retain.
 func (ws *Windows) Horizon() uint64 { return ws.horizon }
 
+// Last is the highest incarnation that the set knows: one that has a window or is fenced.
+func (ws *Windows) Last() uint64 {
+	last := ws.horizon
+	for incarnation := range ws.windows {
+		last = max(last, incarnation)
+	}
+	return last
+}
+
 const (
 	windowsHeaderBytes = 8 + 4
 	windowBytes        = 8 + 8 + WindowSize/8

@@ -138,12 +138,14 @@ func TestRetain(t *testing.T) {
 	require.Equal(t, shard.Duplicate, ws.Admit(9, 1, 1))
 	require.Equal(t, shard.Fresh, ws.Admit(6, 1, 1))
 	require.Equal(t, uint64(5), ws.Horizon())
+	require.Equal(t, uint64(9), ws.Last())
 
 	ws.Retain(3, []uint64{1, 4}) // a late call: nothing comes back
 	require.Equal(t, uint64(5), ws.Horizon())
 	require.Equal(t, shard.Fenced, ws.Admit(1, 2, 1))
 	ws.Retain(10, nil)
 	require.Zero(t, ws.Len())
+	require.Equal(t, uint64(10), ws.Last())
 	require.Equal(t, shard.Fenced, ws.Admit(9, 2, 1))
 	require.Equal(t, shard.Fresh, ws.Admit(11, 1, 1))
 	ws.Retain(10, []uint64{5, 1})
