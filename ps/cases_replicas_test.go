@@ -281,3 +281,28 @@ func (c *cluster) load(id shard.ServerID) ps.ServerLoad {
 
 // owned is how many shards a server owns, as the coordinator knows it.
 func (c *cluster) owned(id shard.ServerID) int { return len(c.status().Map.Of(id)) }
+
+// TestFollowersAcknowledgeAtOnce: one push of several shards of a server, which follow on
+// different servers, goes to each follower in frames behind which nothing comes. None of them
+// keeps its confirmation until the owner asks for it, every 50 ms.
+func TestFollowersAcknowledgeAtOnce(t *testing.T) {
+	settled(t)
+	job := sgdJob(layer("l", 96, 16))
+	job.MaxShardBytes = 512
+	c := newCluster(t, job, patient)
+	for _, id := range []shard.ServerID{"s1", "s2", "s3"} {
+		c.server(id)
+	}
+	c.placed()
+	c.protected()
+	w := c.worker("w")
+	fastest := time.Hour
+	for i := range 20 {
+		began := time.Now()
+		require.NoError(t, w.Push(c.ctx, "l", vector(96*16, -1)))
+		if i > 0 { // the first one may come just before the question
+			fastest = min(fastest, time.Since(began))
+		}
+	}
+	require.Less(t, fastest, 25*time.Millisecond)
+}

@@ -226,7 +226,7 @@ func (r *replica) forward(h *wire.Header, ids []int64, values []float32) {
 	for _, f := range r.streams {
 		if int(h.Offset/BlockElems) < f.sent {
 			fwd := *h
-			fwd.Kind, fwd.Code, fwd.Encoding = wire.Forward, uint8(h.Kind), 0
+			fwd.Kind, fwd.Code, fwd.Encoding, fwd.Flags = wire.Forward, uint8(h.Kind), 0, 0
 			if len(ids) > 0 {
 				f.enqueueRows(fwd, ids, values)
 			} else {
