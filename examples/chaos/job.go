@@ -17,7 +17,6 @@ import (
 	"github.com/elasticps/elasticps/examples/internal/mnist"
 	"github.com/elasticps/elasticps/examples/internal/training"
 	"github.com/elasticps/elasticps/ps"
-	"github.com/elasticps/elasticps/shard/store/etcdstore"
 )
 
 const (
@@ -331,7 +330,7 @@ func (j *job) judge(ctx context.Context, o *outcome) (err error) {
 func (j *job) sweep() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepTimeout)
 	defer cancel()
-	kv, err := etcdstore.Open(ctx, etcdstore.Config{Endpoints: []string{j.Etcd}, Root: etcdRoot(j.folder), Timeout: etcdTimeout})
+	kv, err := openEtcd(ctx, j.Etcd, etcdRoot(j.folder))
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,6 @@ const (
 
 func (s *settings) parse(args []string, stderr io.Writer) error {
 	fs := flag.NewFlagSet("chaos", flag.ContinueOnError)
-	fs.SetOutput(stderr)
 	fs.StringVar(&s.Data, "data", "", "folder with the four MNIST files; default: that of the Go module GoMNIST")
 	fs.StringVar(&s.JSON, "json", "", "write the result as one JSON object to this file")
 	fs.StringVar(&s.Etcd, "etcd", "", "host:port of an etcd server that is the coordination store, and is cut off as well")
@@ -96,12 +95,8 @@ func (s *settings) parse(args []string, stderr io.Writer) error {
 	fs.IntVar(&s.NumTest, "test-images", 0, "test on the first so many images; 0: all")
 	fs.IntVar(&s.BatchSize, "batch", 96, "images of a step")
 	fs.Float64Var(&s.LearningRate, "lr", 0.01, "learning rate of Adagrad")
-	if err := fs.Parse(args); err != nil {
+	if err := training.Parse(fs, args, stderr); err != nil {
 		return err
-	}
-	if fs.NArg() > 0 {
-		fs.Usage()
-		return fmt.Errorf("chaos: %q is not a flag, want flags only", fs.Arg(0))
 	}
 	return s.validate()
 }
@@ -149,6 +144,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	var err error
+	if s.Etcd != "" { // else the processes look for it for a minute
+		kv, err := openEtcd(ctx, s.Etcd, etcdRoot("nobody"))
+		if err != nil {
+			return fmt.Errorf("chaos: -etcd: %w", err)
+		}
+		if err := kv.Close(); err != nil {
+			return err
+		}
+	}
 	if s.Data, err = mnist.Find(s.Data); err != nil {
 		return err
 	}

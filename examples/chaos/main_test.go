@@ -248,6 +248,7 @@ func TestFlags(t *testing.T) {
 		"-images is -1":                     {"-images", "-1"},
 		"-batch is 0":                       {"-batch", "0"},
 		`-etcd "nowhere"`:                   {"-etcd", "nowhere"},
+		`-etcd: etcdstore: open`:            {"-etcd", "127.0.0.1:1"},
 		"/does/not/exist/r.json":            {"-json", "/does/not/exist/r.json"},
 		`"foo" is not a flag`:               {"foo"},
 		"were not found in /does/not/exist": {"-data", "/does/not/exist"},

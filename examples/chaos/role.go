@@ -155,9 +155,14 @@ func (r role) control(ctx context.Context, node *actor.Node, log *slog.Logger, s
 
 func (r role) open(ctx context.Context) (store.Store, error) {
 	if r.Etcd != "" {
-		return etcdstore.Open(ctx, etcdstore.Config{Endpoints: []string{r.Etcd}, Root: r.EtcdRoot, Timeout: etcdTimeout})
+		return openEtcd(ctx, r.Etcd, r.EtcdRoot)
 	}
 	return boltstore.Open(boltstore.Config{Path: r.Bolt, LockTimeout: lockTimeout})
+}
+
+// openEtcd opens what an etcd server has of one job.
+func openEtcd(ctx context.Context, address, root string) (*etcdstore.Store, error) {
+	return etcdstore.Open(ctx, etcdstore.Config{Endpoints: []string{address}, Root: root, Timeout: etcdTimeout})
 }
 
 func coordinator() actor.Ref { return actor.Ref{Node: controllerNode, Name: ps.CoordinatorProcess} }

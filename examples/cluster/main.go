@@ -72,7 +72,6 @@ type settings struct {
 
 func (s *settings) parse(args []string, stderr io.Writer) error {
 	fs := flag.NewFlagSet("cluster", flag.ContinueOnError)
-	fs.SetOutput(stderr)
 	s.AddFlags(fs)
 	fs.StringVar(&s.role, "role", "", "controller, server or worker; default: controller that starts the workers, too")
 	fs.StringVar(&s.listen, "listen", "127.0.0.1:0", "host:port on which other processes reach this one")
@@ -86,12 +85,8 @@ func (s *settings) parse(args []string, stderr io.Writer) error {
 		fmt.Fprint(stderr, usage)
 		fs.PrintDefaults()
 	}
-	if err := fs.Parse(args); err != nil {
+	if err := training.Parse(fs, args, stderr); err != nil {
 		return err
-	}
-	if fs.NArg() > 0 {
-		fs.Usage()
-		return fmt.Errorf("cluster: %q is not a flag, want flags only", fs.Arg(0))
 	}
 	return errors.Join(s.validate(), s.Validate())
 }
@@ -111,9 +106,10 @@ func (s *settings) validate() error {
 	fault(s.role == roleServer && s.id == "", "-role server needs -id")
 	fault(s.role == roleWorker && s.name == "", "-role worker needs -name")
 	fault(s.maxSteps < 0, "-max-steps is %d, want 0 or more", s.maxSteps)
-	if _, _, err := net.SplitHostPort(s.listen); err != nil {
-		faults = append(faults, fmt.Errorf("cluster: -listen %q: %w", s.listen, err))
-	}
+	host, _, err := net.SplitHostPort(s.listen)
+	fault(err != nil, "-listen %q: %w", s.listen, err)
+	ip := net.ParseIP(host) // a name is left to those who listen
+	fault(!s.insecure && (ip != nil && !ip.IsLoopback()), "-listen %s is not loopback, want -insecure with it", s.listen)
 	return errors.Join(faults...)
 }
 

@@ -301,7 +301,7 @@ func TestFlags(t *testing.T) {
 		"-role controller needs -secret or $":                {"-role", "controller"},
 		"-max-steps is -1, want 0 or more":                   {"-max-steps", "-1"},
 		`-listen "nowhere"`:                                  {"-listen", "nowhere"},
-		"is not loopback":                                    {"-listen", "0.0.0.0:0", "-data", data},
+		"is not loopback, want -insecure":                    {"-listen", "0.0.0.0:0"},
 		`"foo" is not a flag`:                                {"foo"},
 		`-json is "-", want a file`:                          {"-json", "-"},
 		"/does/not/exist/r.json":                             {"-json", "/does/not/exist/r.json"},

@@ -39,15 +39,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	began := time.Now()
 	var o training.Options
 	fs := flag.NewFlagSet("quickstart", flag.ContinueOnError)
-	fs.SetOutput(stderr)
 	o.AddFlags(fs)
 	numWorkers := fs.Int("workers", 4, "workers that train")
-	if err := fs.Parse(args); err != nil {
+	if err := training.Parse(fs, args, stderr); err != nil {
 		return err
-	}
-	if fs.NArg() > 0 {
-		fs.Usage()
-		return fmt.Errorf("quickstart: %q is not a flag, want flags only", fs.Arg(0))
 	}
 	if *numWorkers < 1 || *numWorkers > training.MaxWorkers {
 		return fmt.Errorf("quickstart: -workers is %d, want 1 to %d", *numWorkers, training.MaxWorkers)

@@ -71,6 +71,8 @@ func run(args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("simulate: -devices is %d, want a multiple of 320 up to %d", o.devices, 1<<17)
 	case !(o.load > 0 && o.load <= 3):
 		return fmt.Errorf("simulate: -load is %v, want over 0 and at most 3", o.load)
+	case o.hours <= 0:
+		return fmt.Errorf("simulate: -time is %v, want over 0", o.hours)
 	case o.seeds < 1 || o.seeds > 100:
 		return fmt.Errorf("simulate: -seeds is %d, want 1 to 100", o.seeds)
 	case o.openb != "":

@@ -67,11 +67,11 @@ func TestOpenb(t *testing.T) {
 
 func TestFaultyFlags(t *testing.T) {
 	for want, args := range map[string][]string{
-		"-devices is 100": {"-devices", "100"},
-		"-load is NaN":    {"-load", "NaN"},
-		"-seeds is 0":     {"-seeds", "0"},
-		`"x" is not`:      {"x"},
-		"Horizon":         {"-devices", "320", "-time", "-1h"},
+		"-devices is 100":   {"-devices", "100"},
+		"-load is NaN":      {"-load", "NaN"},
+		"-seeds is 0":       {"-seeds", "0"},
+		`"x" is not`:        {"x"},
+		"-time is -1h0m0s,": {"-devices", "320", "-time", "-1h"},
 	} {
 		require.ErrorContains(t, run(args, io.Discard, io.Discard), want)
 	}
