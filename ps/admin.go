@@ -235,7 +235,7 @@ func (a *Admin) Move(ctx context.Context, id shard.ID, to shard.ServerID) (MoveR
 }
 
 // Drain marks a server as one that gets no shards any more, or takes the mark away.
-// It does not move the shards that the server has.
+// It does not move the shards that the server has. One that is not known is ErrConflict.
 func (a *Admin) Drain(ctx context.Context, id shard.ServerID, drain bool) error {
 	_, err := ask[done](ctx, a.node, a.coordinator, drainRequest{Server: id, Drain: drain})
 	return err
@@ -243,9 +243,9 @@ func (a *Admin) Drain(ctx context.Context, id shard.ServerID, drain bool) error 
 
 // Remove makes the coordinator forget a server that owns no shard and is down, or marked
 // as draining. Others stay (ErrConflict): whoever has found one down may have looked too
-// early. One that was draining stays out until it is started again; one that was only down
-// takes part again when it is back. Remove returns when that is in the coordination store, so
-// that it holds for coordinators to come.
+// early. One that is not known is fine. One that was draining stays out until it is started
+// again; one that was only down takes part again when it is back. Remove returns when that is
+// in the coordination store, so that it holds for coordinators to come.
 func (a *Admin) Remove(ctx context.Context, id shard.ServerID) error {
 	_, err := ask[done](ctx, a.node, a.coordinator, removeRequest{Server: id})
 	return err

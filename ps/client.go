@@ -233,7 +233,9 @@ func (c *Client) join(ctx context.Context) (joinReply, actor.Ref, error) {
 // Model returns the job's layers.
 func (c *Client) Model() shard.Model { return c.job.Model }
 
-// Close leaves the job and frees everything. It is safe to call it twice.
+// Close leaves the job and frees everything. It is safe to call it twice. It waits at most
+// 2 s for the coordinator: an error means that this one has not answered, and finds out by
+// itself that the client is gone.
 func (c *Client) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -33,7 +33,8 @@ var (
 	// ErrUnavailable means that the server could not be reached or could not answer
 	// in time. The operation may be repeated.
 	ErrUnavailable = errors.New("ps: server unavailable")
-	// ErrShardLost means that the only server that had the shard is gone.
+	// ErrShardLost means that the only server that had the shard has come back without it.
+	// While it is merely gone the error is ErrUnavailable: it may come back with it.
 	ErrShardLost = errors.New("ps: shard lost")
 	// ErrClosed means that the client, server or coordinator was closed.
 	ErrClosed = errors.New("ps: closed")

@@ -348,6 +348,9 @@ func requestFrom[R any](ctx context.Context, n *actor.Node, to *candidates, msg 
 		}
 		select {
 		case <-ctx.Done():
+			if fromLeader(last) {
+				return zero, actor.Ref{}, fmt.Errorf("%w: %w", ctx.Err(), last)
+			}
 			return zero, actor.Ref{}, fmt.Errorf("%w: no answer from %v: %w", ctx.Err(), to, last)
 		case <-time.After(delay):
 		}
