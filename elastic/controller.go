@@ -110,8 +110,9 @@ func Start(ctx context.Context, node *actor.Node, c Config) (*Controller, error)
 // balanced over them, those that leave are gone and no operator runs. The load has no
 // say meanwhile; after that it has, so keep the number with Policy.Min and Max, or set
 // Policy.Manual. It fails with ErrBounds, with ErrSuperseded when another Scale comes,
-// and with the context's error and the last decision when ctx ends first; servers that
-// are on their way then still come or go, but no more are started or drained.
+// and with the context's error, the last decision and the last failure when ctx ends
+// first; servers that are on their way then still come or go, but no more are started
+// or drained.
 func (c *Controller) Scale(ctx context.Context, n int) error {
 	if least, most := c.loop.config.Policy.Min, c.loop.config.Policy.Max; n < least || n > most {
 		return fmt.Errorf("%w: scale to %d: want %d to %d", ErrBounds, n, least, most)
@@ -124,7 +125,7 @@ func (c *Controller) Scale(ctx context.Context, n int) error {
 	case err := <-request.done:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("elastic: scale to %d servers: %w; last decision: %v", n, ctx.Err(), c.loop.history.newest())
+		return fmt.Errorf("elastic: scale to %d servers: %w; %s", n, ctx.Err(), c.loop.history.why())
 	}
 }
 
@@ -163,6 +164,7 @@ type history struct {
 	limit     int
 	decisions []Decision
 	last      Decision
+	failure   string // of an operator or a sample, the last one since a call of Scale succeeded
 }
 
 // add keeps a decision if it scales or if its reason is news, and reports whether it did.
@@ -188,8 +190,19 @@ func (h *history) all() []Decision {
 	return append([]Decision(nil), h.decisions...)
 }
 
-func (h *history) newest() Decision {
+// why is the last decision and the last failure in words.
+func (h *history) why() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.last
+	text := "last decision: " + h.last.String()
+	if h.failure != "" {
+		text += "; last failure: " + h.failure
+	}
+	return text
+}
+
+func (h *history) failed(what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failure = what
 }

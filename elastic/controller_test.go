@@ -208,6 +208,7 @@ func TestScaleThatCannotBeDoneSaysWhy(t *testing.T) {
 	err := c.Scale(ctx, 2)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "last decision")
+	require.ErrorContains(t, err, "quota exceeded")
 	require.Contains(t, out.String(), "quota exceeded")
 	quota.Store(true)
 	require.NoError(t, c.Scale(deadline(t), 2), "the next one is not blocked")
@@ -316,5 +317,5 @@ func TestDecisionsAreBounded(t *testing.T) {
 		require.True(t, h.add(Decision{From: i, To: i + 1}))
 	}
 	require.LessOrEqual(t, len(h.all()), 3)
-	require.Equal(t, 10, h.newest().To)
+	require.Equal(t, 10, h.last.To)
 }

@@ -165,6 +165,7 @@ func (l *loop) observed(m observed) {
 
 // unobserved reports the first of a row of failures to sample.
 func (l *loop) unobserved(err error) {
+	l.history.failed("job cannot be observed: " + err.Error())
 	if f := l.config.Observe.Failed; f != nil {
 		f(err)
 	}
@@ -225,6 +226,7 @@ func (l *loop) fulfilled(s Snapshot, plan Plan) {
 	}
 	unplaced := slices.ContainsFunc(s.Map.Assignments, func(a shard.Assignment) bool { return a.Owner == "" })
 	if d.Reason == Steady && d.From == l.request.servers && !unplaced {
+		l.history.failed("")
 		l.request.done <- nil
 		l.request = nil
 	}
@@ -292,6 +294,7 @@ func (l *loop) ended(m ended) {
 	}
 	if m.err != nil {
 		o.Failure = m.err.Error()
+		l.history.failed(o.String() + ": " + o.Failure)
 	}
 	l.numEnds++
 	l.jobs[i] = job{operator: o, end: l.numEnds}
