@@ -120,7 +120,7 @@ func (s *settings) validate() error {
 		fault(err != nil, "-etcd %q: %w", s.Etcd, err)
 	}
 	if s.JSON != "" {
-		err := report.CheckJSON(s.JSON)
+		err := report.CheckFile(s.JSON)
 		fault(err != nil, "-json: %w", err)
 	}
 	return errors.Join(faults...)

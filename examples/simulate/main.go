@@ -31,6 +31,7 @@ import (
 
 	"github.com/elasticps/elasticps/elastic/sched"
 	"github.com/elasticps/elasticps/elastic/sim"
+	"github.com/elasticps/elasticps/examples/internal/report"
 	"github.com/elasticps/elasticps/examples/internal/training"
 )
 
@@ -81,6 +82,11 @@ func run(args []string, stdout, stderr io.Writer) error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		return thisHost(ctx, stdout)
+	}
+	if o.html != "" {
+		if err := report.CheckFile(o.html); err != nil {
+			return fmt.Errorf("simulate: -html: %w", err)
+		}
 	}
 	return day(o, stdout)
 }

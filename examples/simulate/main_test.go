@@ -72,6 +72,7 @@ func TestFaultyFlags(t *testing.T) {
 		"-seeds is 0":       {"-seeds", "0"},
 		`"x" is not`:        {"x"},
 		"-time is -1h0m0s,": {"-devices", "320", "-time", "-1h"},
+		"/does/not/exist/":  {"-html", "/does/not/exist/report.html"},
 	} {
 		require.ErrorContains(t, run(args, io.Discard, io.Discard), want)
 	}

@@ -105,7 +105,7 @@ func writeReport(w io.Writer, ways []way) error {
 	} {
 		p.Plots = append(p.Plots, plotOf(s.title, ways, s.value))
 	}
-	return report.Execute(w, p)
+	return layout.Execute(w, p)
 }
 
 // plotOf draws a line for each way, from zero to a round number above the highest value.
@@ -183,7 +183,7 @@ func shade(used sched.Milli) string {
 	return fmt.Sprintf("rgb(%d,%d,235)", light, light)
 }
 
-var report = template.Must(template.New("report").Parse(`<!doctype html>
+var layout = template.Must(template.New("report").Parse(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>A simulated day</title>
 <style>
 body { font: 14px sans-serif; margin: 2em; max-width: 1100px; color: #222 }

@@ -67,9 +67,9 @@ func WriteObject(path string, v any) error {
 	return nil
 }
 
-// CheckJSON reports whether WriteJSON could write the file path now, without changing
+// CheckFile reports whether the file path could be written now, without changing
 // what is there. The error names the path.
-func CheckJSON(path string) error {
+func CheckFile(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case err == nil && info.IsDir():

@@ -165,14 +165,14 @@ func TestGrouped(t *testing.T) {
 	}
 }
 
-func TestCheckJSON(t *testing.T) {
+func TestCheckFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "result.json")
-	require.NoError(t, CheckJSON(path))
+	require.NoError(t, CheckFile(path))
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, entries, "nothing is left")
-	require.ErrorContains(t, CheckJSON(dir), "it is a folder")
-	require.ErrorContains(t, CheckJSON(filepath.Join(dir, "none", "result.json")), "none")
-	require.NoError(t, CheckJSON(os.DevNull))
+	require.ErrorContains(t, CheckFile(dir), "it is a folder")
+	require.ErrorContains(t, CheckFile(filepath.Join(dir, "none", "result.json")), "none")
+	require.NoError(t, CheckFile(os.DevNull))
 }

@@ -48,7 +48,7 @@ func (f *Faults) Check(ok bool, format string, args ...any) {
 // JSON wants a path that a result can be written to, or none.
 func (f *Faults) JSON(path string) {
 	if path != "" {
-		f.errs = append(f.errs, report.CheckJSON(path))
+		f.errs = append(f.errs, report.CheckFile(path))
 	}
 }
 

@@ -69,7 +69,7 @@ func (o Options) Validate() error {
 	case "-":
 		fault(true, `-json is "-", want a file`)
 	default:
-		if err := report.CheckJSON(o.JSON); err != nil {
+		if err := report.CheckFile(o.JSON); err != nil {
 			fault(true, "-json: %w", err)
 		}
 	}
