@@ -6,8 +6,13 @@
 //
 //   - [github.com/elasticps/elasticps/ps]: parameter servers, and the workers that push
 //     gradients to them and pull parameters from them;
+//   - [github.com/elasticps/elasticps/ps/checkpoint]: checkpoints in files, to read, verify
+//     and export;
 //   - [github.com/elasticps/elasticps/elastic]: the controller that adds and removes
-//     servers and moves shards between them by measured load;
+//     servers and moves shards between them by measured load, and the scheduler of tasks on
+//     devices, whose decisions are those of [github.com/elasticps/elasticps/elastic/sched];
+//   - [github.com/elasticps/elasticps/collective]: gradients averaged between workers without
+//     servers;
 //   - [github.com/elasticps/elasticps/shard]: the description of a model, its division
 //     into shards, and who owns which of them;
 //   - [github.com/elasticps/elasticps/shard/store]: where ownership is recorded, in
