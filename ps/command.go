@@ -140,7 +140,7 @@ func (s *Server) copyOf(id shard.ID) (*replica, error) {
 func (r *replica) owns(order shard.Effect) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.owned() || r.copy.Epoch != order.Epoch {
+	if !r.copy.Owns() || r.copy.Epoch != order.Epoch {
 		return fmt.Errorf("%w: the copy of shard %d is %v at epoch %d, not the owner's at epoch %d", shard.ErrRefused, order.Shard, r.copy.State, r.copy.Epoch, order.Epoch)
 	}
 	return nil
@@ -253,7 +253,7 @@ type settlement struct{ ready, dropped []deferred }
 func (r *replica) assume(next shard.Copy) (ended []*followerStream, a settlement) {
 	r.become(next)
 	ended = r.unwanted(next)
-	if r.owned() {
+	if r.copy.Owns() {
 		a.ready = r.settled()
 		return ended, a
 	}

@@ -105,7 +105,7 @@ func (r *replica) lost() (ids []shard.ServerID) {
 		return nil
 	}
 	for _, id := range append(r.copy.Followers.IDs(), r.copy.Joining) {
-		if id != "" && r.stream(id) == nil && r.owned() {
+		if id != "" && r.stream(id) == nil && r.copy.Owns() {
 			ids = append(ids, id)
 		}
 	}
@@ -131,7 +131,7 @@ func (r *replica) await(d deferred) (waits bool, c code) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case !r.owned(), len(r.deferred) >= maxDeferred:
+	case !r.copy.Owns(), len(r.deferred) >= maxDeferred:
 		return false, codeRetry
 	case r.holds(d.change):
 		return false, codeOK
@@ -242,7 +242,7 @@ func (r *replica) forward(h *wire.Header, ids []int64, values []float32) {
 func (r *replica) retain(m retain) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if (r.copy.State != shard.Serving && r.copy.State != shard.Following) || r.gathering > 0 {
+	if !r.copy.Serves() || r.gathering > 0 {
 		return // it comes again
 	}
 	for _, f := range r.streams {

@@ -84,7 +84,7 @@ func (r *cutRoom) recycle(b cutBuffer) {
 func (r *replica) takeCut(clock uint32, since uint64, epoch shard.Epoch, room *cutRoom) (*cut, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.owned() {
+	if !r.copy.Owns() {
 		return nil, fmt.Errorf("%w: the copy of shard %d is %v", shard.ErrRefused, r.spec.ID, r.copy.State)
 	}
 	if r.cut != nil {

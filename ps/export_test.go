@@ -158,7 +158,7 @@ func States(changes bool, servers ...*Server) map[shard.ID]State {
 	for _, s := range servers {
 		for _, r := range s.all() {
 			r.mu.Lock()
-			if r.owned() {
+			if r.copy.Owns() {
 				st := State{Table: blocksOf(r), Weights: r.weights, Slots: r.slots, Applied: r.applied, Changes: r.changes, Windows: r.windows.Append(nil)}
 				if !changes {
 					st.Changes = 0

@@ -213,11 +213,6 @@ func remembered(f func(shard.ServerID) bool) func(shard.ServerID) bool {
 
 var errSettled = errors.New("ps: nothing to be done")
 
-// sameOwner reports whether a shard has the owner still that it had, at the same epoch.
-func sameOwner(now, was shard.Assignment) bool {
-	return now.Owner == was.Owner && now.Epoch == was.Epoch
-}
-
 // promote gives a shard of a server that is gone to a follower, and returns when that
 // serves; if that has lost its copy, to the next one. It reports false if there is none.
 // Meanwhile no move of the shard begins: it would find that its source does not own it yet.
@@ -231,7 +226,7 @@ func (c *Coordinator) promote(was shard.Assignment, sure bool) bool {
 		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
 		err := c.places.change(ctx, id, func(cur shard.Record) (next shard.Record, err error) {
 			before = cur
-			if !sameOwner(cur.Assignment, was) {
+			if !cur.Assignment.SameOwner(was) {
 				return cur, errSettled
 			}
 			if to = c.firstUp(id, cur.Followers); to == "" {
@@ -250,7 +245,7 @@ func (c *Coordinator) promote(was shard.Assignment, sure bool) bool {
 			was, sure = after.Assignment, sure && c.succeeds(to) // an earlier run of it may have begun to serve
 			continue
 		case errors.Is(err, errSettled):
-			return !sameOwner(before.Assignment, was)
+			return !before.Assignment.SameOwner(was)
 		case errors.Is(err, shard.ErrRecord):
 			c.log.Error("follower cannot be promoted", "shard", id, "follower", to, "err", err)
 			return false
@@ -404,7 +399,7 @@ func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID, of *shard.As
 	for c.ctx.Err() == nil {
 		was := c.places.record(id)
 		owner := was.Assignment.Owner
-		if of != nil && !sameOwner(was.Assignment, *of) {
+		if of != nil && !was.Assignment.SameOwner(*of) {
 			return
 		}
 		run := c.places.counts(owner)
@@ -415,7 +410,7 @@ func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID, of *shard.As
 		err := c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
 			isNew := cur.Followers.Has(follower) && !was.Followers.Has(follower)    // the owner was not asked
 			isOther := was.Followers.Has(follower) && c.places.counts(owner) != run // and the owner that has answered does not count
-			if a := cur.Assignment; a.Owner != owner || a.Epoch != was.Assignment.Epoch || isNew || isOther {
+			if !cur.Assignment.SameOwner(was.Assignment) || isNew || isOther {
 				return cur, errSettled
 			}
 			return cur.Drop(follower), nil
@@ -447,16 +442,11 @@ func (c *Coordinator) owns(a shard.Assignment) bool {
 // tell tells the owner of a shard which followers count.
 func (c *Coordinator) tell(id shard.ID) {
 	r := c.places.record(id)
-	a := r.Assignment
-	e := shard.Effect{Kind: shard.EffectKeep, Shard: id, Server: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
-	if r.Pending == nil {
-		e.Kind = shard.EffectSettle
-	}
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
 	defer cancel()
-	if _, err := c.command(ctx, e, c.cfg.StepTimeout, false); err != nil && c.ctx.Err() == nil {
+	if _, err := c.command(ctx, r.Settle(), c.cfg.StepTimeout, false); err != nil && c.ctx.Err() == nil {
 		// An owner that waits reports again.
-		c.log.Info("owner was not told about its followers", "shard", id, "server", a.Owner, "err", err)
+		c.log.Info("owner was not told about its followers", "shard", id, "server", r.Assignment.Owner, "err", err)
 	}
 }
 

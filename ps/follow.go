@@ -347,7 +347,7 @@ func (f *followerStream) end(err error) {
 		r.forget(f)
 	}
 	r.room.Broadcast()
-	missed := f.p != nil && r.owned() && r.copy.Awaits(f.p.to)
+	missed := f.p != nil && r.copy.Owns() && r.copy.Awaits(f.p.to)
 	r.mu.Unlock()
 	if first && f.p != nil {
 		f.p.remove(f)

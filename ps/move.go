@@ -219,25 +219,6 @@ func (c *Coordinator) drive(m shard.Migration, effects []shard.Effect, release f
 	return report
 }
 
-// succeeded has the event of an effect that was performed.
-var succeeded = map[shard.EffectKind]shard.EventKind{
-	shard.EffectPersistPending: shard.EventPersisted,
-	shard.EffectPrepare:        shard.EventPrepared,
-	shard.EffectFollow:         shard.EventFollowed,
-	shard.EffectFreeze:         shard.EventFrozen,
-	shard.EffectCommit:         shard.EventCommitted,
-	shard.EffectActivate:       shard.EventActivated,
-	shard.EffectRelease:        shard.EventReleased,
-	shard.EffectClearPending:   shard.EventCleared,
-	shard.EffectPersistAbort:   shard.EventAbortPersisted,
-	shard.EffectThaw:           shard.EventThawed,
-	shard.EffectDiscard:        shard.EventDiscarded,
-	shard.EffectCommitRestore:  shard.EventRestoreCommitted,
-	shard.EffectRestore:        shard.EventRestored,
-	shard.EffectSettle:         shard.EventSettled,
-	shard.EffectDemote:         shard.EventDemoted,
-}
-
 // perform does one step and says what came of it.
 func (c *Coordinator) perform(e shard.Effect) (bytes int64, ev shard.Event) {
 	timeout := c.cfg.StepTimeout
@@ -263,7 +244,7 @@ func (c *Coordinator) perform(e shard.Effect) (bytes int64, ev shard.Event) {
 	}
 	reply, err := c.command(ctx, e, timeout, true)
 	if err == nil {
-		return reply.Bytes, shard.Event{Kind: succeeded[e.Kind]}
+		return reply.Bytes, shard.Event{Kind: e.Kind.Success()}
 	}
 	return 0, c.serverEvent(e, err)
 }
@@ -297,7 +278,7 @@ func (c *Coordinator) command(ctx context.Context, e shard.Effect, timeout time.
 func storeEvent(kind shard.EffectKind, err error) shard.Event {
 	switch {
 	case err == nil:
-		return shard.Event{Kind: succeeded[kind]}
+		return shard.Event{Kind: kind.Success()}
 	case errors.Is(err, store.ErrConflict):
 		return shard.Event{Kind: shard.EventConflict, Reason: err.Error()}
 	case errors.Is(err, store.ErrLimit), errors.Is(err, shard.ErrRecord):

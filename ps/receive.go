@@ -58,11 +58,16 @@ func (r *replica) accept(ses *session, h *wire.Header, from shard.ServerID) erro
 	return nil
 }
 
-// follows reports whether the copy still takes what comes on a session. The caller does
-// not hold mu.
+// follows is isOpen for a caller who does not hold the replica's mu.
 func (in *incoming) follows(ses *session) bool {
 	in.r.mu.Lock()
 	defer in.r.mu.Unlock()
+	return in.isOpen(ses)
+}
+
+// isOpen reports whether the copy still takes what comes on a session. The caller holds the
+// replica's mu.
+func (in *incoming) isOpen(ses *session) bool {
 	_, err := in.r.copy.Fill(in.attempt)
 	return err == nil && in.r.source == ses
 }
@@ -73,7 +78,7 @@ func (in *incoming) receive(ses *session, h *wire.Header, payload []byte) error 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := &r.progress
-	if r.source != ses || (r.copy.State != shard.Receiving && r.copy.State != shard.CaughtUp) || r.copy.Attempt != in.attempt {
+	if !in.isOpen(ses) {
 		return fmt.Errorf("%w: shard %d: the copy is %v at attempt %d, the stream of attempt %d", shard.ErrRefused, h.Shard, r.copy.State, r.copy.Attempt, in.attempt)
 	}
 	if h.Request != p.frames+1 {

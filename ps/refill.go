@@ -87,7 +87,7 @@ func (c *Coordinator) refilled(was shard.Assignment, dead func(shard.ServerID) b
 	for c.ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
 		err = c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
-			if now = cur.Assignment; !sameOwner(now, was) {
+			if now = cur.Assignment; !now.SameOwner(was) {
 				return cur, nil // it was given away already
 			}
 			free, err := c.places.owners().WithOwner(id, "")
@@ -149,7 +149,7 @@ func (s *Server) counts(first shard.ID) (counts []shardCount, next shard.ID) {
 			return counts, r.spec.ID
 		}
 		r.mu.Lock()
-		if r.owned() {
+		if r.copy.Owns() {
 			counts = append(counts, shardCount{uint32(r.spec.ID), r.applied})
 		}
 		r.mu.Unlock()

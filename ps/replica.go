@@ -168,19 +168,13 @@ func (r *replica) initialize() {
 
 // become changes the copy and wakes whoever waits for that. The caller holds mu.
 func (r *replica) become(c shard.Copy) {
-	was := r.owned()
-	if r.copy = c; !was || !r.owned() { // else its time goes on
+	was := r.copy.Owns()
+	if r.copy = c; !was || !c.Owns() { // else its time goes on
 		r.begun = time.Time{}
 	}
 	r.room.Broadcast()
 	close(r.changed)
 	r.changed = make(chan struct{})
-}
-
-// owned reports whether this copy is the shard's only complete one. The caller
-// holds mu.
-func (r *replica) owned() bool {
-	return r.copy.State == shard.Serving || r.copy.State == shard.Following || r.copy.State == shard.Frozen
 }
 
 // isQuiet reports whether the owner before a promoted one may still serve reads. The caller
@@ -350,14 +344,11 @@ func (r *replica) check(h *wire.Header, ids []int64, n int) outcome {
 			return r.checkRows(h, ids, n)
 		}
 		return r.checkRange(h, n)
-	case r.copy.State == shard.Serving || r.copy.State == shard.Following:
-		return outcome{code: codeMoved, to: owner{epoch: r.copy.Epoch}} // here, at this epoch
-	case r.copy.State == shard.Released:
-		return outcome{code: codeMoved, to: owner{r.copy.Peer, r.copy.Epoch}}
-	case r.copy.State == shard.CaughtUp && shard.Epoch(h.Epoch) < r.copy.Epoch && r.copy.Peer != "":
-		return outcome{code: codeMoved, to: owner{r.copy.Peer, r.copy.Epoch}} // it follows that one
 	case r.copy.State == shard.Absent:
 		return outcome{code: codeUnknownShard}
+	}
+	if to, at, ok := r.copy.Redirect(shard.Epoch(h.Epoch)); ok {
+		return outcome{code: codeMoved, to: owner{to, at}}
 	}
 	return outcome{code: codeRetry, wait: r.changed}
 }

@@ -175,7 +175,7 @@ func (s *Server) load() ServerLoad {
 	for _, r := range s.all() {
 		r.mu.Lock()
 		bytes, counts := r.stateBytes(), r.counts
-		if r.owned() {
+		if r.copy.Owns() {
 			l.Shards++
 			l.PushesApplied += r.applied
 			if r.table != nil {

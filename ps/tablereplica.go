@@ -194,7 +194,7 @@ const expiryRounds = 8
 func (r *replica) expire(interval time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.owned() || !r.copy.MayAcknowledge(r.copy.Epoch) || r.gathering > 0 || r.isQuiet() || r.cut != nil {
+	if !r.copy.Serves() || r.gathering > 0 || r.isQuiet() || r.cut != nil {
 		return
 	}
 	round := max(time.Second, r.options.ExpireAfter/expiryRounds)

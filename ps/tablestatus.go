@@ -42,7 +42,7 @@ func (s *TableStatus) count(o TableStatus) {
 // counted notes what became of rows, if this copy is the owner's: the others see the same. The
 // caller holds mu.
 func (r *replica) counted(o TableStatus) {
-	if r.owned() {
+	if r.copy.Owns() {
 		r.counts.count(o)
 	}
 }

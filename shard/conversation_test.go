@@ -124,7 +124,7 @@ func (c *conversation) event(t *testing.T, words []string) []string {
 		}
 	}
 	require.NotZero(t, ev.Kind, "unknown command %q", words[0])
-	if ev.Kind == success[c.effect.Kind] && c.effect.Record != nil {
+	if ev.Kind == c.effect.Kind.Success() && c.effect.Record != nil {
 		c.store = *c.effect.Record
 	}
 	if ev.Kind == shard.EventRecord {

@@ -73,10 +73,27 @@ func ServeFirst(a Assignment) Copy {
 	return Copy{State: Serving, Epoch: a.Epoch, Attempt: a.Attempt, Ended: true}
 }
 
+// Serves says whether the copy is an owner's that is not frozen.
+func (c Copy) Serves() bool { return c.State == Serving || c.State == Following }
+
+// Owns says whether the copy is an owner's: one that serves, or is frozen.
+func (c Copy) Owns() bool { return c.Serves() || c.State == Frozen }
+
 // MayAcknowledge says whether the copy may acknowledge a write sent for the
 // given epoch (invariant I2, one writer).
-func (c Copy) MayAcknowledge(epoch Epoch) bool {
-	return (c.State == Serving || c.State == Following) && c.Epoch == epoch
+func (c Copy) MayAcknowledge(epoch Epoch) bool { return c.Serves() && c.Epoch == epoch }
+
+// Redirect says who answers a request for an epoch at which this copy does not
+// serve: the owner, empty for the server of this copy itself, and its epoch. It returns
+// false if the server cannot tell, so that the request has to be sent again later.
+func (c Copy) Redirect(epoch Epoch) (owner ServerID, at Epoch, ok bool) {
+	switch {
+	case c.Serves():
+		return "", c.Epoch, true
+	case c.State == Released, c.State == CaughtUp && epoch < c.Epoch && c.Peer != "":
+		return c.Peer, c.Epoch, true
+	}
+	return "", 0, false
 }
 
 // Awaits says whether an acknowledgement needs the confirmation of a server.
@@ -200,8 +217,7 @@ func (c Copy) Step(e Effect) (Copy, error) {
 // count takes the set of followers that an owner waits for. EffectSettle says also that
 // nobody is joining at its attempt.
 func (c Copy) count(e Effect) (Copy, error) {
-	owns := c.State == Serving || c.State == Following || c.State == Frozen
-	if !owns || e.Epoch != c.Epoch || (e.Kind == EffectSettle && c.State == Frozen) {
+	if !c.Owns() || e.Epoch != c.Epoch || (e.Kind == EffectSettle && c.State == Frozen) {
 		return c, c.refuse(e, "not in this state, or at another epoch")
 	}
 	if e.Set > c.Set {

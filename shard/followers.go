@@ -122,7 +122,7 @@ func (r Record) Succeeds(cur Record) bool {
 	p, q := cur.Pending, r.Pending
 	switch {
 	case p == nil && q != nil && q.Phase == PendingMoving:
-		return was.Attempt+1 == is.Attempt && was.Owner == is.Owner && was.Epoch == is.Epoch
+		return was.Attempt+1 == is.Attempt && was.SameOwner(is)
 	case p == nil || was.Attempt != is.Attempt:
 		return false
 	case q == nil:
@@ -148,6 +148,17 @@ func (r Record) withFollowers(f Followers, a Assignment, p *Pending) Record {
 // the owner may acknowledge what that follower does not have.
 func (r Record) Drop(follower ServerID) Record {
 	return r.withFollowers(r.Followers.Without(follower), r.Assignment, r.Pending)
+}
+
+// Settle returns the order that tells the owner which followers count: EffectSettle, or
+// EffectKeep while a move is pending.
+func (r Record) Settle() Effect {
+	a := r.Assignment
+	e := Effect{Kind: EffectSettle, Shard: a.Shard, Server: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt, Followers: r.Followers, Set: r.Set}
+	if r.Pending != nil {
+		e.Kind = EffectKeep
+	}
+	return e
 }
 
 // Promote returns the record in which a follower owns the shard at the next epoch,

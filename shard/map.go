@@ -47,6 +47,9 @@ type Assignment struct {
 	Attempt uint64
 }
 
+// SameOwner says whether two assignments of a shard name the same owner at the same epoch.
+func (a Assignment) SameOwner(b Assignment) bool { return a.Owner == b.Owner && a.Epoch == b.Epoch }
+
 // Map says who owns what: one assignment per shard, sorted by shard ID.
 // Version grows with each change of an owner. A Map is a value; Clone before
 // changing one that others may read. The zero value is the map of no shards.

@@ -229,6 +229,20 @@ func (k EventKind) String() string {
 	return fmt.Sprintf("event(%d)", uint8(k))
 }
 
+// Success is the event of an effect that was performed, 0 if there is none.
+func (k EffectKind) Success() EventKind {
+	kinds := [...]EventKind{
+		EffectPersistPending: EventPersisted, EffectPrepare: EventPrepared, EffectFollow: EventFollowed, EffectFreeze: EventFrozen,
+		EffectCommit: EventCommitted, EffectActivate: EventActivated, EffectRelease: EventReleased, EffectClearPending: EventCleared,
+		EffectPersistAbort: EventAbortPersisted, EffectThaw: EventThawed, EffectDiscard: EventDiscarded,
+		EffectCommitRestore: EventRestoreCommitted, EffectRestore: EventRestored, EffectSettle: EventSettled, EffectDemote: EventDemoted,
+	}
+	if int(k) < len(kinds) {
+		return kinds[k]
+	}
+	return 0
+}
+
 // Event is one outcome fed to Step. Step, if set, names the effect that failed,
 // timed out or conflicted, and the event is refused if that effect is not the
 // one under way; zero means the effect under way. Record is read for

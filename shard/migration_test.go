@@ -10,15 +10,6 @@ import (
 )
 
 // success has the event of each effect that was performed.
-var success = map[shard.EffectKind]shard.EventKind{
-	shard.EffectPersistPending: shard.EventPersisted, shard.EffectPrepare: shard.EventPrepared,
-	shard.EffectFollow: shard.EventFollowed, shard.EffectFreeze: shard.EventFrozen, shard.EffectCommit: shard.EventCommitted,
-	shard.EffectActivate: shard.EventActivated, shard.EffectRelease: shard.EventReleased,
-	shard.EffectClearPending: shard.EventCleared, shard.EffectPersistAbort: shard.EventAbortPersisted,
-	shard.EffectThaw: shard.EventThawed, shard.EffectDiscard: shard.EventDiscarded,
-	shard.EffectCommitRestore: shard.EventRestoreCommitted, shard.EffectRestore: shard.EventRestored,
-}
-
 // FuzzStep feeds any events in any order: on error nothing changes, and no
 // server is told to serve before the store says so.
 func FuzzStep(f *testing.F) {
@@ -31,7 +22,7 @@ func FuzzStep(f *testing.F) {
 		current := effects[0]
 		for _, b := range data {
 			ev := shard.Event{Kind: shard.EventKind(b % 24)}
-			if ev.Kind == success[current.Kind] && current.Record != nil {
+			if ev.Kind == current.Kind.Success() && current.Record != nil {
 				store = current.Record
 			}
 			if ev.Kind == shard.EventRecord {

@@ -105,23 +105,23 @@ func bestFollower(r Record, servers []Server, bytes map[ServerID]int64, avoid Se
 	return slices.MinFunc(free, order).ID
 }
 
-// Correct returns the order that brings a copy in line with the record, if it is not: a
-// follower, or a frozen source, that was promoted and does not know it serves, and what neither serves nor
-// follows nor takes part in a move is given up. Kind 0 stands for a copy that was
-// created here and then recorded elsewhere, before it had any client.
+// Correct returns the order that brings a server's copy in line with the record, and
+// whether it is out of line at all. The owner has to serve if its copy is a follower's, or is
+// frozen since before its promotion. A server that is neither owner nor follower nor part of
+// the pending move has to give its copy up. Kind 0 stands for a copy that was created there
+// and then recorded elsewhere, before it had any client.
 func (r Record) Correct(server ServerID, c Copy) (e Effect, wrong bool) {
 	a, p := r.Assignment, r.Pending
 	e = Effect{Shard: a.Shard, Server: server, Peer: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
-	owns := c.State == Serving || c.State == Following || c.State == Frozen
 	switch {
 	case p != nil && (server == p.From || server == p.To), r.Followers.Has(server):
 		return e, false
 	case a.Owner == server:
 		e.Kind = EffectActivate
 		return e, p == nil && (c.State == CaughtUp || c.State == Frozen && c.Attempt < a.Attempt)
-	case owns && a.Attempt == 0 && c.Attempt == 0:
+	case c.Owns() && a.Attempt == 0 && c.Attempt == 0:
 		return e, true
-	case owns:
+	case c.Owns():
 		e.Kind = EffectDepose
 		return e, true
 	}

@@ -86,7 +86,7 @@ func (h *history) complete(id shard.ServerID) bool {
 		return false
 	}
 	r := s.replicas[h.id]
-	return (r.owns() || r.copy.State == shard.CaughtUp) && r.has(h.seen)
+	return (r.copy.Owns() || r.copy.State == shard.CaughtUp) && r.has(h.seen)
 }
 
 func (r *replica) has(seen [NumBlocks]uint64) bool {

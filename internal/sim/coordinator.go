@@ -173,9 +173,8 @@ func (c *coordinator) change(i int, f func(cur shard.Record) (next shard.Record,
 func (c *coordinator) beside(i int, was shard.Assignment, f func(cur shard.Record) (shard.Record, time.Duration, bool), then func()) {
 	c.known[i].busy = true
 	same := func(cur shard.Record) (shard.Record, time.Duration, bool) {
-		a := cur.Assignment
 		next, seen, ok := f(cur)
-		return next, seen, ok && a.Owner == was.Owner && a.Epoch == was.Epoch
+		return next, seen, ok && cur.Assignment.SameOwner(was)
 	}
 	c.change(i, same, func(failed shard.EventKind) {
 		if failed == 0 {
@@ -214,16 +213,6 @@ func (c *coordinator) feed(i int, ev shard.Event) {
 	c.perform(i, effects)
 }
 
-var success = map[shard.EffectKind]shard.EventKind{
-	shard.EffectPersistPending: shard.EventPersisted, shard.EffectPrepare: shard.EventPrepared,
-	shard.EffectFollow: shard.EventFollowed, shard.EffectFreeze: shard.EventFrozen, shard.EffectCommit: shard.EventCommitted,
-	shard.EffectActivate: shard.EventActivated, shard.EffectRelease: shard.EventReleased,
-	shard.EffectClearPending: shard.EventCleared, shard.EffectPersistAbort: shard.EventAbortPersisted,
-	shard.EffectThaw: shard.EventThawed, shard.EffectDiscard: shard.EventDiscarded,
-	shard.EffectCommitRestore: shard.EventRestoreCommitted, shard.EffectRestore: shard.EventRestored,
-	shard.EffectSettle: shard.EventSettled, shard.EffectDemote: shard.EventDemoted,
-}
-
 // perform does the effect that a move asks for, and feeds it what came of it, unless the
 // move has gone on by then. What is known of the record may be of a later attempt, before
 // and after that: then the move is over.
@@ -244,7 +233,7 @@ func (c *coordinator) perform(i int, effects []shard.Effect) {
 			c.feed(i, shard.Event{Kind: shard.EventSuperseded})
 			return
 		case kind == 0:
-			kind = success[e.Kind]
+			kind = e.Kind.Success()
 		}
 		c.feed(i, shard.Event{Kind: kind, Step: e.Kind, Record: r})
 	}

@@ -277,7 +277,7 @@ func (c *coordinator) drop(i int, follower shard.ServerID, sure bool) {
 	owner := c.view(was.Assignment.Owner).at
 	has := func(answer func(bool, shard.Copy)) {
 		now := owner.replicas[i].copy
-		ok := owns(now) && now.Epoch == was.Assignment.Epoch
+		ok := now.Owns() && now.Epoch == was.Assignment.Epoch
 		if ok {
 			seen = c.w.now
 		}
@@ -295,14 +295,7 @@ func (c *coordinator) drop(i int, follower shard.ServerID, sure bool) {
 
 // keep tells the owner which followers count.
 func (c *coordinator) keep(i int, r shard.Record) {
-	e := shard.Effect{
-		Kind: shard.EffectSettle, Shard: r.Assignment.Shard, Server: r.Assignment.Owner, Epoch: r.Assignment.Epoch,
-		Attempt: r.Assignment.Attempt, Followers: r.Followers, Set: r.Set,
-	}
-	if r.Pending != nil {
-		e.Kind = shard.EffectKeep
-	}
-	c.order(e, false, stepTimeout, func(ok, answered bool, _ shard.Copy) {
+	c.order(r.Settle(), false, stepTimeout, func(ok, answered bool, _ shard.Copy) {
 		if answered && !ok {
 			c.read(i, func(bool) {})
 		}

@@ -140,12 +140,6 @@ func (r *replica) streamTo(id shard.ServerID) *stream {
 	return nil
 }
 
-func (r *replica) owns() bool { return owns(r.copy) }
-
-func owns(c shard.Copy) bool {
-	return c.State == shard.Serving || c.State == shard.Following || c.State == shard.Frozen
-}
-
 // change takes an update into a block: twice is a violation whatever came before.
 func (r *replica) change(u update) {
 	b := &r.blocks[u.block]
@@ -192,7 +186,7 @@ func (r *replica) retain(horizon uint64, live []uint64) {
 	if w.mutants.RetainByFollowers && r.copy.State == shard.CaughtUp {
 		r.windows.Retain(horizon, live)
 	}
-	if r.copy.State != shard.Serving && r.copy.State != shard.Following {
+	if !r.copy.Serves() {
 		return
 	}
 	for _, s := range r.streams {
@@ -267,7 +261,7 @@ func (r *replica) become(e shard.Effect, was, next shard.Copy, proof bool) {
 	case shard.EffectActivate:
 		r.activate(was, proof)
 	}
-	if !r.owns() {
+	if !r.copy.Owns() {
 		r.deny()
 		for len(r.streams) > 0 {
 			r.streams[0].end("not the owner")
@@ -305,7 +299,7 @@ func (r *replica) gather(id shard.ServerID) {
 	r.gathering++
 	r.at.after(r.at.w.delay(), func() { // to connect
 		r.gathering--
-		if r.owns() && r.copy.Attempt == attempt {
+		if r.copy.Owns() && r.copy.Attempt == attempt {
 			r.open(id, attempt, true)
 		}
 	})
@@ -412,7 +406,7 @@ func (r *replica) settleWaits() {
 
 func (r *replica) orderDone(e shard.Effect) (done, ok bool) {
 	s := r.streamTo(e.Peer)
-	if r.copy.Attempt != e.Attempt || !r.owns() {
+	if r.copy.Attempt != e.Attempt || !r.copy.Owns() {
 		return true, false
 	}
 	if e.Kind == shard.EffectFollow {
@@ -439,7 +433,7 @@ func (r *replica) orderDone(e shard.Effect) (done, ok bool) {
 
 // reportLost tells the coordinators about followers without a stream, again and again.
 func (r *replica) reportLost() {
-	if !r.owns() || r.gathering > 0 {
+	if !r.copy.Owns() || r.gathering > 0 {
 		return
 	}
 	epoch := r.copy.Epoch

@@ -185,20 +185,14 @@ func (k *worker) learn(i int, r route) {
 func (r *replica) take(o *operation, epoch shard.Epoch, floor uint64) {
 	w, k := r.at.w, o.k
 	if !r.copy.MayAcknowledge(epoch) {
-		where := route{r.copy.Peer, r.copy.Epoch, nil}
-		switch r.copy.State {
-		case shard.Serving, shard.Following:
-			where.owner, where.at = r.at.id, r.at
-		case shard.Released:
-		case shard.CaughtUp:
-			if epoch >= where.epoch {
-				return // retry
+		if to, at, ok := r.copy.Redirect(epoch); ok {
+			where := route{owner: to, epoch: at}
+			if to == "" {
+				where.owner, where.at = r.at.id, r.at
 			}
-		default:
-			return // retry
+			w.send(r.at.process, k.process, func() { k.learn(o.shard, where) })
 		}
-		w.send(r.at.process, k.process, func() { k.learn(o.shard, where) })
-		return
+		return // else retry
 	}
 	if r.mute > r.at.clock() || r.gathering > 0 || len(r.waiting) >= maxWaiting {
 		return // retry
