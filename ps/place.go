@@ -36,7 +36,7 @@ func (c *Coordinator) place() {
 	if len(free) == 0 || len(up) < c.cfg.Job.MinServers {
 		return
 	}
-	m, err := shard.Assign(c.places.owners(), c.shards, c.known(servers), shard.Shard.Bytes)
+	m, err := shard.Assign(c.places.owners(), c.shards, c.known(servers))
 	if err != nil {
 		c.log.Warn("cannot place", "err", err)
 		return

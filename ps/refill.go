@@ -97,7 +97,7 @@ func (c *Coordinator) refilled(was shard.Assignment, dead func(shard.ServerID) b
 			c.mu.Lock()
 			servers := c.candidates()
 			c.mu.Unlock()
-			m, err := shard.Assign(free, c.shards, c.known(servers), shard.Shard.Bytes)
+			m, err := shard.Assign(free, c.shards, c.known(servers))
 			if err != nil {
 				return cur, err
 			}

@@ -118,25 +118,6 @@ func (m Map) WithOwner(id ID, owner ServerID) (Map, error) {
 	return next, nil
 }
 
-// WithAssignment returns a map that holds a in place of the shard's former
-// assignment, with a higher version; m is unchanged. It returns m itself and
-// false when a is not newer (lower epoch, or the same assignment), so that a
-// late message never takes a router back.
-func (m Map) WithAssignment(a Assignment) (Map, bool) {
-	i, ok := m.find(a.Shard)
-	if ok && (a.Epoch < m.Assignments[i].Epoch || a == m.Assignments[i]) {
-		return m, false
-	}
-	next := m.Clone()
-	next.Version++
-	if ok {
-		next.Assignments[i] = a
-	} else {
-		next.Assignments = slices.Insert(next.Assignments, i, a)
-	}
-	return next, true
-}
-
 // Validate reports every fault of the map at once, joined; each wraps
 // ErrInvalidMap. numShards is the number of shards of the job: a valid map
 // holds each ID below it exactly once, in order.

@@ -64,12 +64,10 @@ type Migration struct {
 	FailedAt Phase
 	Reason   string
 
-	// SourceGone and TargetGone mean that the server was declared dead.
-	SourceGone, TargetGone bool
-
-	stored PendingPhase // last known phase in the store
-	back   Phase        // whose store outcome is being read, in PhaseRead
-	lost   bool         // no live server holds the state
+	sourceGone, targetGone bool         // the server was declared dead
+	stored                 PendingPhase // last known phase in the store
+	back                   Phase        // whose store outcome is being read, in PhaseRead
+	lost                   bool         // no live server holds the state
 }
 
 // EffectKind is what a coordinator has to do next.
@@ -141,13 +139,15 @@ func (k EffectKind) String() string {
 	return fmt.Sprintf("effect(%d)", uint8(k))
 }
 
-// Effect is one thing to do. Server, Epoch, Attempt and Join go into the message
-// to a server, and Followers and Set, which whoever performs the effect takes from
-// the record as it knows it then. Record is what a store effect swaps in for the record that the
-// coordinator knows, under the revision it got from the read before Begin or
-// Resume, from a later EffectReadRecord, or from its own last write; never under a
-// revision read for the occasion, or the swap protects nothing. What is written is
-// Record.Onto the record that it replaces, which may have other followers by now.
+// Effect is one thing to do: an order to Server, or, if Record is set, a write to the store.
+//
+// An order carries Epoch, Attempt, Peer and Join, and Followers and Set of the record as the
+// coordinator knows it at that time.
+//
+// A write replaces the record that the coordinator knows by Record.Onto that record, which may
+// have other followers by now. It is a compare-and-swap under the revision that came from the
+// read before Begin or Resume, from a later EffectReadRecord, or from the coordinator's own
+// last write. Never read a revision just for the swap: then it protects nothing.
 type Effect struct {
 	Kind    EffectKind
 	Shard   ID
@@ -157,7 +157,6 @@ type Effect struct {
 	Attempt uint64
 	Join    bool // the target of EffectFollow is to be a follower
 	Record  *Record
-	Reason  string
 
 	Followers Followers
 	Set       uint64
@@ -356,7 +355,7 @@ func (m Migration) unexpected(ev Event, why string) error {
 
 // effects are what the present phase asks for.
 func (m Migration) effects() []Effect {
-	e := Effect{Kind: m.Phase.effect(), Shard: m.Shard, Epoch: m.Epoch, Attempt: m.Attempt, Reason: m.Reason}
+	e := Effect{Kind: m.Phase.effect(), Shard: m.Shard, Epoch: m.Epoch, Attempt: m.Attempt}
 	switch m.Phase {
 	case PhasePrepare, PhaseDiscard:
 		e.Server, e.Peer = m.To, m.From

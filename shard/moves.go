@@ -102,7 +102,12 @@ func ValidateMoves(m Map, shards []Shard, servers []Server, moves []Move) error 
 	for _, s := range servers {
 		known[s.ID] = s
 	}
-	after := loadsOf(m, shards, Shard.Bytes)
+	after := make(map[ServerID]int64, len(servers)) // bytes
+	for _, a := range m.Assignments {
+		if int64(a.Shard) < int64(len(shards)) {
+			after[a.Owner] += shards[a.Shard].Bytes()
+		}
+	}
 	moved := make(map[ID]bool, len(moves))
 	var errs []error
 	for i, mv := range moves {

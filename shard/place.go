@@ -17,21 +17,6 @@ const MaxServers = 1 << 16
 // it before Rebalance moves shards.
 const balancePercent = 5
 
-// Load is the weight of a shard in a placement, 0 or more; Shard.Bytes is the
-// usual one. Measured heat may take its place.
-type Load func(Shard) int64
-
-// loadsOf sums the load of each server named in the map.
-func loadsOf(m Map, shards []Shard, load Load) map[ServerID]int64 {
-	loads := make(map[ServerID]int64)
-	for _, a := range m.Assignments {
-		if a.Owner != "" && int64(a.Shard) < int64(len(shards)) {
-			loads[a.Owner] += load(shards[a.Shard])
-		}
-	}
-	return loads
-}
-
 // Place gives every shard its first owner, at epoch 1, balanced by bytes:
 // longest processing time first (R. Graham, Bounds on multiprocessing timing
 // anomalies, 1969), ties broken by ID. Draining servers get nothing. There may
@@ -41,14 +26,14 @@ func Place(shards []Shard, servers []Server) (Map, error) {
 	for i := range shards {
 		m.Assignments[i].Shard = ID(i)
 	}
-	return Assign(m, shards, servers, Shard.Bytes)
+	return Assign(m, shards, servers)
 }
 
 // Assign gives an owner, at the next epoch, to each shard that has none, and
 // leaves the others where they are. m is unchanged. It places new shards, and
 // those whose owner was lost and unplaced with Map.WithOwner.
-func Assign(m Map, shards []Shard, servers []Server, load Load) (Map, error) {
-	b, err := newBalance(m, shards, servers, load)
+func Assign(m Map, shards []Shard, servers []Server) (Map, error) {
+	b, err := newBalance(m, shards, servers)
 	if err != nil {
 		return Map{}, err
 	}
@@ -58,10 +43,10 @@ func Assign(m Map, shards []Shard, servers []Server, load Load) (Map, error) {
 			free = append(free, a.Shard)
 		}
 	}
-	slices.SortFunc(free, b.byLoad)
+	slices.SortFunc(free, b.bySize)
 	next := m.Clone()
 	for _, id := range free {
-		target, err := b.leastLoaded(id)
+		target, err := b.emptiest(id)
 		if err != nil {
 			return Map{}, err
 		}
@@ -80,13 +65,7 @@ func Assign(m Map, shards []Shard, servers []Server, load Load) (Map, error) {
 // of servers that are not in the list (lost ones: their shards need failover,
 // not a move) stay out of it. Errors wrap ErrPlace.
 func Rebalance(m Map, shards []Shard, servers []Server) ([]Move, error) {
-	return RebalanceBy(m, shards, servers, Shard.Bytes)
-}
-
-// RebalanceBy is Rebalance with a load of the caller's choice. Capacities are
-// still counted in bytes.
-func RebalanceBy(m Map, shards []Shard, servers []Server, load Load) ([]Move, error) {
-	b, err := newBalance(m, shards, servers, load)
+	b, err := newBalance(m, shards, servers)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +83,8 @@ func RebalanceBy(m Map, shards []Shard, servers []Server, load Load) ([]Move, er
 // slot is one server while a plan is made.
 type slot struct {
 	Server
-	load, bytes int64
-	shards      []ID // by load, largest first, then by ID
+	bytes  int64
+	shards []ID // largest first, then by ID
 }
 
 func (s *slot) fits(bytes int64) bool {
@@ -115,16 +94,15 @@ func (s *slot) fits(bytes int64) bool {
 // balance is the working state of a plan.
 type balance struct {
 	shards []Shard
-	load   Load
 	slots  []*slot // not draining, by ID
 	leave  []*slot // draining, by ID
 }
 
-func newBalance(m Map, shards []Shard, servers []Server, load Load) (*balance, error) {
-	if err := checkPlacement(m, shards, servers, load); err != nil {
+func newBalance(m Map, shards []Shard, servers []Server) (*balance, error) {
+	if err := checkPlacement(m, shards, servers); err != nil {
 		return nil, err
 	}
-	b := &balance{shards: shards, load: load}
+	b := &balance{shards: shards}
 	byID := make(map[ServerID]*slot, len(servers))
 	for _, s := range servers {
 		t := &slot{Server: s}
@@ -138,7 +116,6 @@ func newBalance(m Map, shards []Shard, servers []Server, load Load) (*balance, e
 	for _, a := range m.Assignments {
 		if t := byID[a.Owner]; t != nil && a.Owner != "" {
 			t.shards = append(t.shards, a.Shard)
-			t.load += load(shards[a.Shard])
 			t.bytes += shards[a.Shard].Bytes()
 		}
 	}
@@ -146,12 +123,12 @@ func newBalance(m Map, shards []Shard, servers []Server, load Load) (*balance, e
 	slices.SortFunc(b.slots, byName)
 	slices.SortFunc(b.leave, byName)
 	for _, t := range byID {
-		slices.SortFunc(t.shards, b.byLoad)
+		slices.SortFunc(t.shards, b.bySize)
 	}
 	return b, nil
 }
 
-func checkPlacement(m Map, shards []Shard, servers []Server, load Load) error {
+func checkPlacement(m Map, shards []Shard, servers []Server) error {
 	var errs []error
 	if err := m.Validate(len(shards)); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrPlace, err))
@@ -176,23 +153,24 @@ func checkPlacement(m Map, shards []Shard, servers []Server, load Load) error {
 		errs = append(errs, fmt.Errorf("%w: %d shards and no server that is not draining", ErrPlace, len(shards)))
 	}
 	for i, s := range shards {
-		if s.ID != ID(i) || s.Range.Elems() < 0 || load(s) < 0 {
-			errs = append(errs, fmt.Errorf("%w: shard at position %d has ID %d, %d elements and load %d", ErrPlace, i, s.ID, s.Range.Elems(), load(s)))
+		if s.ID != ID(i) || s.Range.Elems() < 0 {
+			errs = append(errs, fmt.Errorf("%w: shard at position %d has ID %d and %d elements", ErrPlace, i, s.ID, s.Range.Elems()))
 			break
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// byLoad orders shards by falling load, ties by ID.
-func (b *balance) byLoad(x, y ID) int {
-	return cmp.Or(cmp.Compare(b.load(b.shards[y]), b.load(b.shards[x])), cmp.Compare(x, y))
+// bySize orders shards by falling size, ties by ID.
+func (b *balance) bySize(x, y ID) int {
+	return cmp.Or(cmp.Compare(b.shards[y].Bytes(), b.shards[x].Bytes()), cmp.Compare(x, y))
 }
 
-func (b *balance) leastLoaded(id ID) (*slot, error) {
+// emptiest is the server with the fewest bytes that a shard fits.
+func (b *balance) emptiest(id ID) (*slot, error) {
 	var best *slot
 	for _, s := range b.slots {
-		if s.fits(b.shards[id].Bytes()) && (best == nil || s.load < best.load) {
+		if s.fits(b.shards[id].Bytes()) && (best == nil || s.bytes < best.bytes) {
 			best = s
 		}
 	}
@@ -203,15 +181,13 @@ func (b *balance) leastLoaded(id ID) (*slot, error) {
 }
 
 func (b *balance) put(id ID, to *slot) {
-	to.load += b.load(b.shards[id])
 	to.bytes += b.shards[id].Bytes()
-	at, _ := slices.BinarySearchFunc(to.shards, id, b.byLoad)
+	at, _ := slices.BinarySearchFunc(to.shards, id, b.bySize)
 	to.shards = slices.Insert(to.shards, at, id)
 }
 
 func (b *balance) take(from *slot, at int, to *slot) {
 	id := from.shards[at]
-	from.load -= b.load(b.shards[id])
 	from.bytes -= b.shards[id].Bytes()
 	from.shards = slices.Delete(from.shards, at, at+1)
 	b.put(id, to)
@@ -235,7 +211,7 @@ func (b *balance) moves(m Map) []Move {
 func (b *balance) drain() error {
 	for _, s := range b.leave {
 		for len(s.shards) > 0 {
-			to, err := b.leastLoaded(s.shards[0])
+			to, err := b.emptiest(s.shards[0])
 			if err != nil {
 				return err
 			}
@@ -253,10 +229,10 @@ func (b *balance) improve() bool {
 		return false
 	}
 	order := slices.Clone(b.slots)
-	slices.SortStableFunc(order, func(x, y *slot) int { return cmp.Compare(y.load, x.load) })
+	slices.SortStableFunc(order, func(x, y *slot) int { return cmp.Compare(y.bytes, x.bytes) })
 	var total int64
 	for _, s := range order {
-		total += s.load
+		total += s.bytes
 	}
 	n := int64(len(order))
 	mean := total / n
@@ -264,7 +240,7 @@ func (b *balance) improve() bool {
 	for i, from := range order {
 		for j := len(order) - 1; j > i; j-- {
 			to := order[j]
-			if from.load <= mean+slack && to.load >= mean-slack {
+			if from.bytes <= mean+slack && to.bytes >= mean-slack {
 				break
 			}
 			if at := b.choose(from, to, mean); at >= 0 {
@@ -281,19 +257,19 @@ func (b *balance) improve() bool {
 // that, the one that leaves the larger of the two loads smallest. It returns -1
 // if none helps.
 func (b *balance) choose(from, to *slot, mean int64) int {
-	if from.load <= mean {
+	if from.bytes <= mean {
 		return -1
 	}
-	best, bestPeak := -1, from.load
+	best, bestPeak := -1, from.bytes
 	for at, id := range from.shards {
-		load, bytes := b.load(b.shards[id]), b.shards[id].Bytes()
-		if load == 0 || !to.fits(bytes) {
+		bytes := b.shards[id].Bytes()
+		if bytes == 0 || !to.fits(bytes) {
 			continue
 		}
-		if load <= from.load-mean && load <= mean-to.load {
+		if bytes <= from.bytes-mean && bytes <= mean-to.bytes {
 			return at
 		}
-		if peak := max(from.load-load, to.load+load); peak < bestPeak {
+		if peak := max(from.bytes-bytes, to.bytes+bytes); peak < bestPeak {
 			best, bestPeak = at, peak
 		}
 	}

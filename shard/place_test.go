@@ -52,7 +52,7 @@ func TestAssignPlacesOnlyTheUnplaced(t *testing.T) {
 	require.NoError(t, err)
 	lost, err := m.WithOwner(1, "")
 	require.NoError(t, err)
-	again, err := shard.Assign(lost, shards, servers(3), shard.Shard.Bytes)
+	again, err := shard.Assign(lost, shards, servers(3))
 	require.NoError(t, err)
 	require.Equal(t, shard.Assignment{Shard: 1, Epoch: 2, Owner: "s01"}, again.Assignments[1])
 	require.Equal(t, m.Assignments[0], again.Assignments[0])
@@ -211,21 +211,4 @@ func TestMapValidate(t *testing.T) {
 	require.ErrorContains(t, bad.Validate(3), "shard 0 has owner")
 	_, err = m.WithOwner(7, "x")
 	require.ErrorIs(t, err, shard.ErrInvalidMap)
-}
-
-// TestT13MapNeverGoesBack feeds a router late assignments.
-func TestT13MapNeverGoesBack(t *testing.T) {
-	m, ok := shard.Map{}.WithAssignment(shard.Assignment{Shard: 3, Epoch: 5, Owner: "a"})
-	require.True(t, ok)
-	same, ok := m.WithAssignment(shard.Assignment{Shard: 3, Epoch: 4, Owner: "b"})
-	require.False(t, ok)
-	require.Equal(t, m, same)
-	newer, ok := m.WithAssignment(shard.Assignment{Shard: 3, Epoch: 6, Owner: "b"})
-	require.True(t, ok)
-	require.Greater(t, newer.Version, m.Version)
-	a, _ := newer.Owner(3)
-	require.Equal(t, shard.ServerID("b"), a.Owner)
-	newer, ok = newer.WithAssignment(shard.Assignment{Shard: 1, Epoch: 1, Owner: "c"})
-	require.True(t, ok)
-	require.Equal(t, shard.ID(1), newer.Assignments[0].Shard)
 }

@@ -202,8 +202,8 @@ func to(p Phase) action {
 
 // note remembers who died.
 func note(m Migration, ev Event) (Migration, error) {
-	m.SourceGone = m.SourceGone || ev.Kind == EventSourceDown
-	m.TargetGone = m.TargetGone || ev.Kind == EventTargetDown
+	m.sourceGone = m.sourceGone || ev.Kind == EventSourceDown
+	m.targetGone = m.targetGone || ev.Kind == EventTargetDown
 	return m, nil
 }
 
@@ -260,9 +260,9 @@ func committed(m Migration, ev Event) (Migration, error) {
 	switch {
 	case m.Kind == KindReplicate:
 		m.Phase = PhaseSettle
-	case m.Kind == KindSwitch && !m.SourceGone:
+	case m.Kind == KindSwitch && !m.sourceGone:
 		m.Phase = PhaseDemote
-	case m.TargetGone:
+	case m.targetGone:
 		return restoreOrLose(m, ev)
 	}
 	return m, nil
@@ -270,7 +270,7 @@ func committed(m Migration, ev Event) (Migration, error) {
 
 func activated(m Migration, _ Event) (Migration, error) {
 	m.Phase = PhaseRelease
-	if m.SourceGone || m.Kind == KindSwitch {
+	if m.sourceGone || m.Kind == KindSwitch {
 		m.Phase = PhaseClear
 	}
 	return m, nil
@@ -279,7 +279,7 @@ func activated(m Migration, _ Event) (Migration, error) {
 func restoreOrLose(m Migration, ev Event) (Migration, error) {
 	m, _ = noteFailed(m, ev)
 	m.Phase = PhaseRestoreCommit
-	if m.SourceGone || m.Kind == KindSwitch { // then a follower is promoted, the former source perhaps
+	if m.sourceGone || m.Kind == KindSwitch { // then a follower is promoted, the former source perhaps
 		m.lost, m.Phase = true, PhaseClear
 	}
 	return m, nil
@@ -287,7 +287,7 @@ func restoreOrLose(m Migration, ev Event) (Migration, error) {
 
 func aborted(m Migration, ev Event) (Migration, error) {
 	m.stored, m.Phase = PendingAborting, PhaseThaw
-	if m.SourceGone {
+	if m.sourceGone {
 		return lose(m, ev)
 	}
 	return m, nil
@@ -295,7 +295,7 @@ func aborted(m Migration, ev Event) (Migration, error) {
 
 func restoreCommitted(m Migration, ev Event) (Migration, error) {
 	m.stored, m.Phase = PendingRestoring, PhaseRestore
-	if m.SourceGone {
+	if m.sourceGone {
 		return lose(m, ev)
 	}
 	return m, nil
@@ -310,7 +310,7 @@ func lose(m Migration, ev Event) (Migration, error) {
 
 func discard(m Migration, _ Event) (Migration, error) {
 	m.Phase = PhaseDiscard
-	if m.TargetGone || m.Kind == KindSwitch { // it follows as before
+	if m.targetGone || m.Kind == KindSwitch { // it follows as before
 		m.Phase = PhaseClear
 	}
 	return m, nil

@@ -50,7 +50,6 @@ func (h *history) acknowledge(r *replica, p *push) {
 		h.w.fail("I1: shard %d: %s acknowledges a push that it has not applied", h.id, r.at.id)
 	}
 	h.w.note("%s: acknowledges push %d of worker %d to shard %d, block %d bit %x, epoch %d", r.at.name, p.seq, p.incarnation, h.id, p.block, p.bit, r.copy.Epoch)
-	p.acknowledged = true
 	h.seen[p.block] |= p.bit
 	h.w.count("acknowledged")
 	h.checkMembers()

@@ -120,7 +120,6 @@ type replica struct {
 // request is a push or a pull that waits until what it would say is confirmed.
 type request struct {
 	change uint64
-	epoch  shard.Epoch
 	isPull bool
 	answer func()
 }

@@ -9,15 +9,15 @@ import (
 // pipe is one direction of a connection between two runs: in order, without loss
 // until it breaks.
 type pipe struct {
-	from, to       *process
-	fromRun, toRun int
-	queue          []func()
-	pumping        bool
-	closed         bool
+	from, to *process
+	toRun    int
+	queue    []func()
+	pumping  bool
+	closed   bool
 }
 
 func newPipe(from, to *process) *pipe {
-	return &pipe{from: from, to: to, fromRun: from.run, toRun: to.run}
+	return &pipe{from: from, to: to, toRun: to.run}
 }
 
 func (p *pipe) write(frame func()) {

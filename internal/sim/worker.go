@@ -11,7 +11,6 @@ type push struct {
 	incarnation, seq uint64
 	block            int
 	bit              uint64
-	acknowledged     bool
 }
 
 // worker pushes and pulls, several at a time, each until it is answered. It may go away
@@ -198,7 +197,7 @@ func (r *replica) take(o *operation, epoch shard.Epoch, floor uint64) {
 		return // retry
 	}
 	if o.push == nil {
-		r.pull(o, epoch)
+		r.pull(o)
 		return
 	}
 	for _, s := range r.streams {
@@ -206,23 +205,23 @@ func (r *replica) take(o *operation, epoch shard.Epoch, floor uint64) {
 			return // retry
 		}
 	}
-	r.push(o, epoch, floor)
+	r.push(o, floor)
 }
 
-func (r *replica) pull(o *operation, epoch shard.Epoch) {
+func (r *replica) pull(o *operation) {
 	b := r.blocks[o.block]
 	change, set := b.change, b.set
 	if r.at.w.mutants.ReadUnconfirmed {
 		change = 0
 	}
-	r.waiting = append(r.waiting, request{change, epoch, true, func() {
+	r.waiting = append(r.waiting, request{change, true, func() {
 		r.at.w.shards[r.index].read(r, o, set)
 		r.at.w.send(r.at.process, o.k.process, func() { o.finish(set) })
 	}})
 	r.release()
 }
 
-func (r *replica) push(o *operation, epoch shard.Epoch, floor uint64) {
+func (r *replica) push(o *operation, floor uint64) {
 	w, p := r.at.w, o.push
 	verdict := r.windows.Admit(p.incarnation, p.seq, floor)
 	if w.mutants.SkipWindow {
@@ -257,7 +256,7 @@ func (r *replica) push(o *operation, epoch shard.Epoch, floor uint64) {
 		w.fail("I7: push %d of worker %d to shard %d: %v", p.seq, p.incarnation, r.index, verdict)
 		return
 	}
-	r.waiting = append(r.waiting, request{change, epoch, false, func() {
+	r.waiting = append(r.waiting, request{change, false, func() {
 		w.shards[r.index].acknowledge(r, p)
 		w.send(r.at.process, o.k.process, func() { o.finish(0) })
 	}})
