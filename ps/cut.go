@@ -264,7 +264,7 @@ func changesIn(s checkpoint.Shard) uint64 {
 	return binary.LittleEndian.Uint64(s.BlockState)
 }
 
-// restore fills a copy from a checkpoint. The caller holds mu, and has allocated.
+// restore fills a copy that was allocated, and that nobody else has yet, from a checkpoint.
 func (r *replica) restore(ctx context.Context, from *checkpoint.Checkpoint) error {
 	read := r.restoreValues
 	if r.sparse {

@@ -25,7 +25,7 @@ func servingReplica(t *testing.T, blocks int) *replica {
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	r := newReplica(job, all[0])
-	err = new(Server).fill(t.Context(), r, shard.Effect{Epoch: 1}, "")
+	err = (&Server{ctx: t.Context(), job: job}).fill(t.Context(), r, shard.Effect{Epoch: 1}, "")
 	require.NoError(t, err)
 	return r
 }
@@ -202,7 +202,7 @@ func TestLateHostIsRefused(t *testing.T) {
 	r.become(shard.Copy{Attempt: 3, Ended: true})
 	r.free()
 	r.mu.Unlock()
-	err := new(Server).fill(t.Context(), r, shard.Effect{Epoch: 1}, "")
+	err := (&Server{ctx: t.Context()}).fill(t.Context(), r, shard.Effect{Epoch: 1}, "")
 	require.ErrorIs(t, err, shard.ErrRefused)
 }
 

@@ -135,6 +135,13 @@ func (r *replica) allocate() {
 	}
 }
 
+// adopt takes the state of another copy of the shard, which nobody else has. The caller
+// holds mu.
+func (r *replica) adopt(o *replica) {
+	r.weights, r.slots, r.views, r.sum, r.table, r.blocks = o.weights, o.slots, o.views, o.sum, o.table, o.blocks
+	r.windows, r.applied, r.filled, r.changes, r.last, r.progress = o.windows, o.applied, o.filled, o.changes, o.last, o.progress
+}
+
 // free gives the memory back. The caller holds mu.
 func (r *replica) free() {
 	r.weights, r.slots, r.sum, r.table, r.blocks = nil, nil, nil, nil, nil

@@ -271,30 +271,48 @@ func (s *Server) opened(ctx context.Context, name string) (*checkpoint.Checkpoin
 	return c, nil
 }
 
-// fill makes this copy the owner's, with the values of a checkpoint, or first ones.
+// fill makes this copy the owner's, with the values of a checkpoint, or first ones. They are
+// read into a copy that nobody else knows: whoever needs the lock of the shard, as each report
+// and each order does, need not wait for the storage.
 func (s *Server) fill(ctx context.Context, r *replica, order shard.Effect, from string) error {
 	c, err := s.opened(ctx, from)
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch newer := order.Attempt > r.copy.Attempt; {
-	case r.copy.MayAcknowledge(order.Epoch):
-		return nil
-	case r.copy.State == shard.Serving && newer: // filled for an order that came late
-		r.become(shard.ServeFirst(shard.Assignment{Shard: order.Shard, Epoch: order.Epoch, Attempt: order.Attempt}))
-		return nil
-	case r.copy.State != shard.Absent && r.copy.State != shard.Released, r.copy.Attempt > 0 && !newer: // late: it has been moved since
-		return fmt.Errorf("%w: host of shard %d at epoch %d: the copy is %v at epoch %d", shard.ErrRefused, order.Shard, order.Epoch, r.copy.State, r.copy.Epoch)
-	}
-	r.allocate()
-	if c == nil {
-		r.initialize()
-	} else if err := r.restore(ctx, c); err != nil {
-		r.free()
+	if done, err := s.mayFill(r, order, nil); done || err != nil {
 		return err
 	}
-	r.become(shard.ServeFirst(shard.Assignment{Shard: order.Shard, Epoch: order.Epoch, Attempt: order.Attempt}))
-	return nil
+	filled := newReplica(s.job, r.spec)
+	filled.allocate()
+	if c == nil {
+		filled.initialize()
+	} else if err := filled.restore(ctx, c); err != nil {
+		return err
+	}
+	_, err = s.mayFill(r, order, filled)
+	return err
+}
+
+// mayFill returns an error unless a copy may be filled for an order, and reports whether it
+// is already. With the state to fill it with, it does so.
+func (s *Server) mayFill(r *replica, order shard.Effect, state *replica) (done bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	owner := shard.ServeFirst(shard.Assignment{Shard: order.Shard, Epoch: order.Epoch, Attempt: order.Attempt})
+	switch newer := order.Attempt > r.copy.Attempt; {
+	case r.copy.MayAcknowledge(order.Epoch):
+		return true, nil
+	case r.copy.State == shard.Serving && newer: // filled for an order that came late
+		r.become(owner)
+		return true, nil
+	case r.copy.State != shard.Absent && r.copy.State != shard.Released, r.copy.Attempt > 0 && !newer: // late: it has been moved since
+		return false, fmt.Errorf("%w: host of shard %d at epoch %d: the copy is %v at epoch %d", shard.ErrRefused, order.Shard, order.Epoch, r.copy.State, r.copy.Epoch)
+	case s.ctx.Err() != nil || s.out.Load(): // drop was here, or is about to be
+		return false, fmt.Errorf("%w: server %q", ErrClosed, s.cfg.ID)
+	}
+	if state != nil {
+		r.adopt(state)
+		r.become(owner)
+	}
+	return false, nil
 }
