@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,9 +115,21 @@ func (r *routes) refresh(ctx context.Context) error {
 		first += len(reply.Owners)
 		if first >= reply.Shards || len(reply.Owners) == 0 {
 			r.asked = time.Now()
+			r.prune()
 			return nil
 		}
 	}
+}
+
+// prune forgets the servers that own nothing: there may be new names all the time.
+func (r *routes) prune() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	owners := map[shard.ServerID]bool{}
+	for _, o := range r.owners {
+		owners[o.server] = true
+	}
+	maps.DeleteFunc(r.servers, func(id shard.ServerID, _ serverInfo) bool { return !owners[id] })
 }
 
 func (r *routes) take(first int, reply routesReply) {

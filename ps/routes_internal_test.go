@@ -29,4 +29,7 @@ func TestT13RoutesNeverGoBack(t *testing.T) {
 	require.Equal(t, owner{"before", 4}, o)
 	r.moved(1, owner{"next", 6})
 	require.Equal(t, shard.Epoch(6), r.epoch(1))
+	r.prune() // who owns nothing any more is forgotten
+	require.Len(t, r.servers, 1)
+	require.Contains(t, r.servers, shard.ServerID("before"))
 }
