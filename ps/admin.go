@@ -122,8 +122,9 @@ func (c *Coordinator) serverStatus(first int) []ServerStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ids := slices.Sorted(maps.Keys(c.servers))
-	var rows []ServerStatus
-	for _, id := range ids[min(first, len(ids)):min(first+serversPerPage, len(ids))] {
+	ids = ids[min(first, len(ids)):min(first+serversPerPage, len(ids))]
+	rows, index := make([]ServerStatus, 0, len(ids)), make(map[shard.ServerID]int, len(ids))
+	for i, id := range ids {
 		s := c.servers[id]
 		row := ServerStatus{
 			ID: id, Node: s.info.Node, Process: s.info.Process, Addr: s.info.Addr, Up: s.up, Draining: s.draining,
@@ -131,16 +132,19 @@ func (c *Coordinator) serverStatus(first int) []ServerStatus {
 		}
 		row.Load.Tables = nil // of many servers they would not fit a message
 		row.RTT, _ = c.cfg.Node.RTT(s.info.Node)
-		for _, r := range records {
-			switch {
-			case r.Assignment.Owner == id:
-				row.Owned++
-				row.Bytes += c.shards[r.Assignment.Shard].Bytes()
-			case r.Followers.Has(id):
-				row.Follows++
+		rows = append(rows, row)
+		index[id] = i
+	}
+	for _, r := range records {
+		if i, ok := index[r.Assignment.Owner]; ok {
+			rows[i].Owned++
+			rows[i].Bytes += c.shards[r.Assignment.Shard].Bytes()
+		}
+		for _, id := range r.Followers[:r.Followers.Len()] {
+			if i, ok := index[id]; ok {
+				rows[i].Follows++
 			}
 		}
-		rows = append(rows, row)
 	}
 	return rows
 }
@@ -216,12 +220,21 @@ func (a *Admin) Status(ctx context.Context) (Status, error) {
 
 // Load asks a server itself for its load and counters of this moment.
 func (a *Admin) Load(ctx context.Context, s ServerStatus) (ServerLoad, error) {
-	if s.Node != a.node.Name() {
-		if err := a.node.AddPeer(s.Node, s.Addr); err != nil {
-			return ServerLoad{}, err
-		}
+	return askDirectly[ServerLoad](ctx, a.node, s, loadRequest{})
+}
+
+// askDirectly asks a server itself, not the coordinator about it.
+func askDirectly[R any](ctx context.Context, n *actor.Node, s ServerStatus, msg any) (r R, err error) {
+	if s.Node != n.Name() {
+		err = n.AddPeer(s.Node, s.Addr)
 	}
-	return request[ServerLoad](ctx, a.node, actor.Ref{Node: s.Node, Name: s.Process}, loadRequest{})
+	if err == nil {
+		r, err = ask[R](ctx, n, only(actor.Ref{Node: s.Node, Name: s.Process}), msg)
+	}
+	if err != nil {
+		err = fmt.Errorf("ps: ask server %q: %w", s.ID, err)
+	}
+	return r, err
 }
 
 // Move moves a shard to another server while pushes and pulls go on, and returns

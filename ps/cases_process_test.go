@@ -240,12 +240,12 @@ func (r role) coordinate(ctx context.Context, n *actor.Node) error {
 		return err
 	}
 	cfg := ps.CoordinatorConfig{Node: n, Job: r.Job, Store: s, StepTimeout: 2 * time.Second}
-	cfg.Step = func(e shard.Effect) {
+	cfg.BeforeStep(func(e shard.Effect) {
 		if e.Kind == r.HaltAt {
 			fmt.Println("halt")
 			select {} // until it is killed
 		}
-	}
+	})
 	_, err = ps.StartCoordinator(ctx, cfg)
 	return err
 }

@@ -40,11 +40,11 @@ type steps struct {
 }
 
 func (s *steps) install(c *cluster) {
-	c.cfg.Step = func(e shard.Effect) {
+	c.cfg.BeforeStep(func(e shard.Effect) {
 		if f := s.hook.Load(); f != nil {
 			(*f)(e)
 		}
-	}
+	})
 }
 
 // once calls f when a move comes to that step for the first time.

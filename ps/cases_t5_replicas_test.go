@@ -41,13 +41,13 @@ func loseOrder(t *testing.T, order string, times int64) {
 	t.Parallel()
 	var atFreeze atomic.Pointer[func()] // called once
 	c := newCluster(t, layersJob(2, 1, elemsOfT5), func(c *cluster) {
-		c.cfg.Step = func(e shard.Effect) {
+		c.cfg.BeforeStep(func(e shard.Effect) {
 			if e.Kind == shard.EffectFreeze {
 				if f := atFreeze.Swap(nil); f != nil {
 					(*f)()
 				}
 			}
-		}
+		})
 	})
 	var dropped atomic.Int64
 	drop := func(_ actor.Ref, msg any) bool { return ps.OrderOf(msg) == order && dropped.Add(1) <= times }

@@ -99,7 +99,7 @@ func (c ClientConfig) withDefaults() ClientConfig {
 		c.Timeout = defaultTimeout
 	}
 	if c.ReportInterval == 0 {
-		c.ReportInterval = 200 * time.Millisecond
+		c.ReportInterval = defaultReportInterval
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -224,7 +224,7 @@ func (c *Client) start(ctx context.Context) error {
 func (c *Client) join(ctx context.Context) (joinReply, actor.Ref, error) {
 	c.joins.Add(1)
 	defer c.joins.Add(1)
-	return requestFrom[joinReply](ctx, c.cfg.Node, c.coordinator, joinRequest{
+	return askFrom[joinReply](ctx, c.cfg.Node, c.coordinator, joinRequest{
 		Worker: c.ref, Name: c.cfg.Name, Nonce: c.nonce, Observer: c.observer,
 		Incarnation: c.incarnation.Load(), Clock: c.clock.Load(), Has: c.unfinished(),
 	}, nil)
@@ -237,7 +237,7 @@ func (c *Client) Model() shard.Model { return c.job.Model }
 // 2 s for the coordinator: an error means that this one has not answered, and finds out by
 // itself that the client is gone.
 func (c *Client) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	return c.leave(ctx)
 }

@@ -43,9 +43,8 @@ type CoordinatorConfig struct {
 	CopyTimeout time.Duration
 	// Logger gets what an operator should know. Zero: nothing is logged.
 	Logger *slog.Logger
-	// Step, if set, is called before each step of a move; it is for tests that stop
-	// a party at a certain point.
-	Step func(shard.Effect)
+
+	step func(shard.Effect) // called before each step of a move: tests stop a party there
 }
 
 func (c CoordinatorConfig) withDefaults() CoordinatorConfig {
@@ -323,7 +322,7 @@ func (c *Coordinator) Close() error {
 
 func (c *Coordinator) close() error {
 	c.stop(ErrClosed)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	var err error
 	if !c.ref.IsZero() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/shard"
 )
 
@@ -66,13 +65,8 @@ func (s *Server) holding(first shard.ID) (held []CopyStatus, next shard.ID) {
 // Copies asks a server itself what it holds, in order of the shards. Owners and followers
 // are in the status of the job; a copy that is neither is part of a move, or is given up soon.
 func (a *Admin) Copies(ctx context.Context, s ServerStatus) (held []CopyStatus, err error) {
-	if s.Node != a.node.Name() {
-		if err := a.node.AddPeer(s.Node, s.Addr); err != nil {
-			return nil, err
-		}
-	}
 	for next := uint32(0); ; {
-		r, err := request[copiesReply](ctx, a.node, actor.Ref{Node: s.Node, Name: s.Process}, copiesRequest{First: next})
+		r, err := askDirectly[copiesReply](ctx, a.node, s, copiesRequest{First: next})
 		if err != nil {
 			return nil, err
 		}

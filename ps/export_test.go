@@ -56,9 +56,12 @@ func (c *Client) Rewind(id shard.ID, server shard.ServerID, epoch shard.Epoch) {
 // Expel takes a client out of the job behind its back, as if it had been taken for
 // dead.
 func Expel(ctx context.Context, c *Client) error {
-	_, err := request[done](ctx, c.cfg.Node, c.cfg.Coordinator, leaveRequest{Incarnation: c.incarnation.Load()})
+	_, err := ask[done](ctx, c.cfg.Node, only(c.cfg.Coordinator), leaveRequest{Incarnation: c.incarnation.Load()})
 	return err
 }
+
+// BeforeStep has f called before each step of a move, to stop a party at a certain point.
+func (c *CoordinatorConfig) BeforeStep(f func(shard.Effect)) { c.step = f }
 
 // FollowersEqual compares the state of every follower with that of its owner, bit by
 // bit, when it has as many changes, and returns how many there are.

@@ -112,18 +112,18 @@ func (r role) stand(n *actor.Node) error {
 	var halted atomic.Bool // moves run at the same time
 	cfg := ps.CoordinatorConfig{
 		Node: n, Job: r.Job, Store: &storeClient{n, r.Served}, StepTimeout: 2 * time.Second, LeaseTTL: r.LeaseTTL,
-		Step: func(e shard.Effect) {
-			if e.Kind != r.HaltAt || !halted.CompareAndSwap(false, true) {
-				return
-			}
-			fmt.Println("halt")
-			if !r.Hang {
-				select {} // until it is killed
-			}
-			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-			<-continued // the thread may go on for a moment before it stops
-		},
 	}
+	cfg.BeforeStep(func(e shard.Effect) {
+		if e.Kind != r.HaltAt || !halted.CompareAndSwap(false, true) {
+			return
+		}
+		fmt.Println("halt")
+		if !r.Hang {
+			select {} // until it is killed
+		}
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		<-continued // the thread may go on for a moment before it stops
+	})
 	fmt.Println("ready")
 	for {
 		c, err := ps.StandBy(ctx, cfg)

@@ -289,16 +289,20 @@ const attemptTimeout = time.Second
 // defaultTimeout bounds requests whose context has no deadline.
 const defaultTimeout = 30 * time.Second
 
-// request calls until there is an answer or ctx ends: lost messages, a restarted
-// receiver and a broken connection are all cured by asking again, because every
-// request is idempotent. The error at the deadline names the last cause.
-func request[R any](ctx context.Context, n *actor.Node, to actor.Ref, msg any) (R, error) {
-	return ask[R](ctx, n, only(to), msg)
-}
+// defaultReportInterval is the time between two reports of a server or client.
+const defaultReportInterval = 200 * time.Millisecond
 
-// ask is request to whichever of some candidates answers.
+// closeTimeout bounds Close, which has no context.
+const closeTimeout = 2 * time.Second
+
+// joinTimeout bounds one attempt of a party to make itself known to the coordinator.
+const joinTimeout = 5 * time.Second
+
+// ask calls whichever of some candidates answers, until there is an answer or ctx ends: lost
+// messages, a restarted receiver and a broken connection are all cured by asking again, because
+// every request is idempotent. The error at the deadline names the last cause.
 func ask[R any](ctx context.Context, n *actor.Node, to *candidates, msg any) (R, error) {
-	r, _, err := requestFrom[R](ctx, n, to, msg, nil)
+	r, _, err := askFrom[R](ctx, n, to, msg, nil)
 	return r, err
 }
 
@@ -310,10 +314,10 @@ func bounded(ctx context.Context, timeout time.Duration) (context.Context, conte
 	return context.WithTimeout(ctx, timeout)
 }
 
-// requestFrom is ask that says who has answered, and gives up with ErrUnavailable when
+// askFrom is ask that says who has answered, and gives up with ErrUnavailable when
 // alive says that the receiver is gone. It begins with the candidate that has answered
 // last, and goes on to the next when there is nobody, or nothing but silence.
-func requestFrom[R any](ctx context.Context, n *actor.Node, to *candidates, msg any, alive func() bool) (R, actor.Ref, error) {
+func askFrom[R any](ctx context.Context, n *actor.Node, to *candidates, msg any, alive func() bool) (R, actor.Ref, error) {
 	var zero R
 	var last error
 	at, refusals := int(to.last.Load()), 0

@@ -182,8 +182,8 @@ func (c *Coordinator) drive(m shard.Migration, effects []shard.Effect, release f
 	var frozen time.Time
 	for len(effects) > 0 && !m.Done() && c.ctx.Err() == nil {
 		e := effects[0]
-		if c.cfg.Step != nil {
-			c.cfg.Step(e)
+		if c.cfg.step != nil {
+			c.cfg.step(e)
 		}
 		if e.Kind == shard.EffectFreeze && frozen.IsZero() {
 			frozen = time.Now()
@@ -341,7 +341,7 @@ func instruct[R any](ctx context.Context, c *Coordinator, id shard.ServerID, m a
 		var zero R
 		return zero, fmt.Errorf("%w: server %q has not joined", ErrUnavailable, id)
 	}
-	r, _, err := requestFrom[R](ctx, c.cfg.Node, only(actor.Ref{Node: info.Node, Name: info.Process}), m, func() bool { return c.isUp(id) })
+	r, _, err := askFrom[R](ctx, c.cfg.Node, only(actor.Ref{Node: info.Node, Name: info.Process}), m, func() bool { return c.isUp(id) })
 	if errors.Is(err, ErrDeposed) {
 		c.depose(err)
 	}

@@ -24,7 +24,7 @@ func (s *Server) register(ctx context.Context) (actor.Ref, error) {
 	began := time.Now()
 	for i := 0; ; {
 		pages[i].Term = s.term.Load()
-		reply, from, err := requestFrom[registerReply](ctx, s.cfg.Node, s.coordinator, pages[i], nil)
+		reply, from, err := askFrom[registerReply](ctx, s.cfg.Node, s.coordinator, pages[i], nil)
 		if err == nil {
 			err = s.obeys(reply.Term)
 		}
@@ -48,7 +48,7 @@ func (s *Server) register(ctx context.Context) (actor.Ref, error) {
 // need not wait for its end.
 func (s *Server) tellThatOut() {
 	for s.ctx.Err() == nil {
-		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(s.ctx, joinTimeout)
 		_, err := ask[done](ctx, s.cfg.Node, s.coordinator, outRequest{ID: s.cfg.ID, Run: s.info.Run})
 		cancel()
 		if err == nil {
@@ -97,7 +97,7 @@ func (a *serverActor) rejoin(c *actor.Context) {
 
 func (s *Server) rejoin(c *actor.Context) {
 	for s.ctx.Err() == nil {
-		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(s.ctx, joinTimeout)
 		from, err := s.register(ctx)
 		cancel()
 		if err == nil {
@@ -342,6 +342,8 @@ func (c *Coordinator) left(id shard.ServerID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.servers, id)
+	delete(c.heard, id)
+	delete(c.arriving, id)
 	for _, req := range c.leaving[id] {
 		req.Reply(done{})
 	}

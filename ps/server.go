@@ -140,11 +140,12 @@ func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	cfg = cfg.withDefaults()
 	s := &Server{
-		cfg: cfg, log: cfg.logger(), token: stream.NewNonce(), coordinator: coordinators(cfg.Coordinator, cfg.Standbys), free: make(buffers, 64),
+		cfg: cfg, log: cfg.Logger, token: stream.NewNonce(), coordinator: coordinators(cfg.Coordinator, cfg.Standbys), free: make(buffers, 64),
 		replicas: map[shard.ID]*replica{}, conns: map[*stream.Conn]struct{}{}, flights: map[flightKey]*flight{}, peers: map[peerKey]chan *peer{},
-		cutRoom: newCutRoom(cmp.Or(cfg.CheckpointMemory, defaultCheckpointMemory)),
-		info:    serverInfo{ID: cfg.ID, Node: cfg.Node.Name(), Addr: cfg.Node.Addr(), Host: stream.HostID(), Domain: cmp.Or(cfg.Domain, stream.HostID())},
+		cutRoom: newCutRoom(cfg.CheckpointMemory),
+		info:    serverInfo{ID: cfg.ID, Node: cfg.Node.Name(), Addr: cfg.Node.Addr(), Host: stream.HostID(), Domain: cfg.Domain},
 	}
 	s.info.Token = s.token
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
@@ -203,11 +204,14 @@ func (c ServerConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-func (c ServerConfig) logger() *slog.Logger {
-	if c.Logger != nil {
-		return c.Logger
+func (c ServerConfig) withDefaults() ServerConfig {
+	c.Domain = cmp.Or(c.Domain, stream.HostID())
+	c.CheckpointMemory = cmp.Or(c.CheckpointMemory, defaultCheckpointMemory)
+	c.ReportInterval = cmp.Or(c.ReportInterval, defaultReportInterval)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return slog.New(slog.DiscardHandler)
+	return c
 }
 
 // ID returns the server's name.
@@ -313,7 +317,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // Close stops the server at once. It is safe to call it twice.
 func (s *Server) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	return s.Shutdown(ctx)
 }

@@ -2,7 +2,6 @@ package ps
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/shard"
@@ -49,7 +48,7 @@ func (a *serverActor) reportNow(c *actor.Context) {
 	var held []CopyStatus
 	held, a.next = s.holding(a.next)
 	a.report(c, held)
-	c.SendAfter(s.reportInterval(), reportNow{})
+	c.SendAfter(s.cfg.ReportInterval, reportNow{})
 }
 
 func (a *serverActor) report(c *actor.Context, held []CopyStatus) {
@@ -86,7 +85,7 @@ func (s *Server) reportSoon() {
 
 // Started begins the reports.
 func (a *serverActor) Started(c *actor.Context) error {
-	c.SendAfter(a.s.reportInterval(), reportNow{})
+	c.SendAfter(a.s.cfg.ReportInterval, reportNow{})
 	return c.Monitor(a.s.coordinator.current())
 }
 
@@ -156,16 +155,9 @@ func (a *serverActor) Receive(c *actor.Context, msg any) error {
 // coordinator takes a server without an actor for dead.
 func (a *serverActor) Stopped(*actor.Context, error) { a.s.closeData() }
 
-func (s *Server) reportInterval() time.Duration {
-	if s.cfg.ReportInterval > 0 {
-		return s.cfg.ReportInterval
-	}
-	return 200 * time.Millisecond
-}
-
 func (s *Server) load() ServerLoad {
 	l := ServerLoad{Utilization: unknownUtilization}
-	window := s.reportInterval()
+	window := s.cfg.ReportInterval
 	if s.cfg.Device != nil {
 		l.Utilization = s.cfg.Device.Usage(5 * window).Busy.Or(unknownUtilization)
 	}

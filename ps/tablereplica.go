@@ -181,7 +181,7 @@ func (r *replica) now(clock uint32) uint32 {
 func (s *Server) expire() {
 	for _, r := range s.all() {
 		if r.options.expiry() > 0 {
-			r.expire(s.reportInterval())
+			r.expire(s.cfg.ReportInterval)
 		}
 	}
 }

@@ -209,7 +209,7 @@ func (a *clientActor) Receive(ctx *actor.Context, msg any) error {
 // rejoin tells a coordinator that comes back who is here.
 func (c *Client) rejoin(actx *actor.Context) {
 	for c.ctx.Err() == nil {
-		ctx, cancel := context.WithTimeout(c.ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(c.ctx, joinTimeout)
 		_, from, err := c.join(ctx)
 		cancel()
 		if err == nil {
