@@ -2,14 +2,10 @@ package ps
 
 import (
 	"context"
-	"crypto/tls"
-	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/internal/stream"
 	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/shard"
@@ -103,68 +99,6 @@ type call struct {
 	attempts int   // answers that were not final
 	later    bool  // the last one asks for a pause
 	cause    error // the last error among them
-}
-
-// dial opens a data connection: to the unix socket on the same machine if there is
-// one, else by TCP, and proves to the server that this side knows its token.
-func dial(ctx context.Context, to serverInfo, tlsConfig *tls.Config, cfg stream.Config) (*stream.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
-	defer cancel()
-	var errs []error
-	var d net.Dialer
-	if to.Local != "" && to.Host == stream.HostID() {
-		nc, err := d.DialContext(ctx, "unix", to.Local)
-		if err == nil {
-			return greet(ctx, nc, to, cfg)
-		}
-		errs = append(errs, err) // another network namespace, perhaps
-	}
-	if to.Data == "" {
-		return nil, fmt.Errorf("%w: server %q listens on no address that is reached from here", ErrUnavailable, to.ID)
-	}
-	nc, err := dialTCP(ctx, to.Data, tlsConfig)
-	if err != nil {
-		if len(errs) > 0 {
-			err = fmt.Errorf("%w; %w", errs[0], err)
-		}
-		return nil, fmt.Errorf("%w: server %q: %w", ErrUnavailable, to.ID, err)
-	}
-	return greet(ctx, nc, to, cfg)
-}
-
-func dialTCP(ctx context.Context, addr string, tlsConfig *tls.Config) (net.Conn, error) {
-	if tlsConfig == nil {
-		var d net.Dialer
-		return d.DialContext(ctx, "tcp", addr)
-	}
-	d := tls.Dialer{Config: tlsConfig}
-	return d.DialContext(ctx, "tcp", addr)
-}
-
-func greet(ctx context.Context, nc net.Conn, to serverInfo, cfg stream.Config) (*stream.Conn, error) {
-	conn := stream.New(nc, cfg)
-	stop := context.AfterFunc(ctx, func() { _ = conn.CloseWithError(context.Cause(ctx)) })
-	err := dialHandshake(ctx, conn, to.Token)
-	if !stop() && err == nil {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		_ = conn.Close() // the handshake's error is the cause
-		return nil, fmt.Errorf("%w: server %q at %v: %w", ErrUnavailable, to.ID, nc.RemoteAddr(), err)
-	}
-	return conn, nil
-}
-
-// localServer returns the server if it runs on the same node, else nil.
-func localServer(ctx context.Context, n *actor.Node, info serverInfo) *Server {
-	if info.Node != n.Name() {
-		return nil
-	}
-	s, err := actor.Call[*Server](ctx, n, n.Ref(info.Process), localRequest{})
-	if err != nil {
-		return nil
-	}
-	return s
 }
 
 func newLink(conn *stream.Conn, inFlight int, b *busy) *link {

@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -175,6 +176,34 @@ func (p *placement) change(ctx context.Context, id shard.ID, f func(shard.Record
 	p.records[id], p.revisions[id] = next, revision
 	p.mu.Unlock()
 	return nil
+}
+
+// put writes a key that only the coordinator that leads writes. While the store cannot be
+// reached, or it is not known whether it has the value, it is asked again with the same
+// one. The error wraps store.ErrConflict when another coordinator has written the key, and
+// ErrDeposed when this one must not.
+func (p *placement) put(ctx context.Context, key string, old store.Revision, value []byte) (store.Revision, error) {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, storeTimeout)
+		revision, err := p.kv.CompareAndSwap(attempt, key, old, value)
+		var now store.Entry
+		var readErr error
+		if err != nil {
+			now, readErr = p.kv.Get(attempt, key)
+		}
+		cancel()
+		switch known := readErr == nil || errors.Is(readErr, store.ErrNotFound); {
+		case err == nil:
+			return revision, nil
+		case ctx.Err() != nil:
+			return 0, ctx.Err()
+		case known && now.Revision != old && bytes.Equal(now.Value, value):
+			return now.Revision, nil
+		case known && now.Revision != old, errors.Is(err, ErrDeposed), final(err):
+			return 0, fmt.Errorf("ps: store key %q: %w", key, err)
+		}
+		sleep(ctx, rejoinPause)
+	}
 }
 
 // read fetches the record of one shard again.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/internal/stream"
 	"github.com/elasticps/elasticps/shard"
 )
@@ -200,16 +199,6 @@ func (c *Client) greets(to serverInfo) bool {
 	}
 	_ = conn.Close() // only the greeting mattered
 	return true
-}
-
-// report tells the coordinator what the client has seen.
-func (c *Client) report(n *actor.Node) {
-	inc := c.incarnation.Load()
-	if inc == 0 {
-		return
-	}
-	m := workerReport{Incarnation: inc, Load: c.stats.load(), Unreached: c.stats.unreached()}
-	_ = n.TryCast(c.coordinator.current(), m) // the next one follows
 }
 
 // unreached lists the servers that do not greet, in order.
