@@ -12,8 +12,7 @@ import (
 // panic ends it with ErrPanic. c is valid during the call only; the Request of a
 // call, and msg, may be kept.
 //
-// Besides what others send, an actor gets Down, NodeDown and Exit messages when it
-// asked for them.
+// Besides what others send, an actor gets Down and Exit messages when it asked for them.
 type Actor interface {
 	Receive(c *Context, msg any) error
 }
@@ -60,13 +59,6 @@ func (o Options) validate() error {
 type Down struct {
 	Ref Ref
 	Err error
-}
-
-// NodeDown is the message to an actor that monitors the node: its connection broke,
-// or there was none. It ends the monitor.
-type NodeDown struct {
-	Name string
-	Err  error
 }
 
 // Exit is the message to an actor with TrapExit that is linked to Ref, with Err as
@@ -117,15 +109,6 @@ func (c *Context) Call(ctx context.Context, to Ref, msg any, opts ...CallOption)
 	return c.p.n.call(ctx, c.p.ref, to, msg, opts)
 }
 
-// Cast is Node.Cast with the actor as the sender. A cast to itself does not wait
-// for room: it fails with ErrMailboxFull.
-func (c *Context) Cast(ctx context.Context, to Ref, msg any) error {
-	if to == c.p.ref {
-		return c.TryCast(to, msg)
-	}
-	return c.p.n.cast(ctx, c.p.ref, to, msg)
-}
-
 // TryCast is Node.TryCast with the actor as the sender.
 func (c *Context) TryCast(to Ref, msg any) error {
 	return c.p.n.tryCast(c.p.ref, to, msg)
@@ -156,13 +139,6 @@ func (c *Context) Monitor(ref Ref) error {
 // Demonitor ends the monitor of ref. A Down that is in the mailbox already still
 // arrives.
 func (c *Context) Demonitor(ref Ref) { c.p.unwatch(ref, watchMonitor) }
-
-// MonitorNode asks for one NodeDown message when the connection to the node is
-// gone, at once when there is none.
-func (c *Context) MonitorNode(name string) { c.p.n.watchNode(c.p, name) }
-
-// DemonitorNode ends the monitor of the node.
-func (c *Context) DemonitorNode(name string) { c.p.n.unwatchNode(c.p, name) }
 
 // Link ties the actor and the process at ref: when one ends with an error, or its
 // node goes down, the other ends too, or gets an Exit message if it traps exits. A

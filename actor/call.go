@@ -80,13 +80,9 @@ func As[R any](v any) (R, error) {
 }
 
 func (n *Node) call(ctx context.Context, from, to Ref, msg any, opts []CallOption) (any, error) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(DefaultCallTimeout)
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline)
-		defer cancel()
-	}
+	ctx, cancel := withDefaultDeadline(ctx)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
 	var v any
 	var err error
 	switch {
@@ -251,14 +247,4 @@ func withDefaultDeadline(ctx context.Context) (context.Context, context.CancelFu
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, DefaultCallTimeout)
-}
-
-// SendAfter casts msg to the process after d, dropping it if it then has no room. The
-// returned function cancels it and reports whether it was in time.
-func (n *Node) SendAfter(d time.Duration, to Ref, msg any) (cancel func() bool) {
-	return time.AfterFunc(d, func() {
-		if err := n.tryCast(Ref{}, to, msg); err != nil {
-			n.log.Warn("actor: timed message lost", "to", to.String(), "error", err.Error())
-		}
-	}).Stop
 }

@@ -39,7 +39,6 @@ type conn struct {
 	peer        string
 	incarnation uint64 // of the peer
 	addr        string // to dial the peer at
-	since       time.Time
 	s           *stream.Conn
 	slot        *slot
 
@@ -52,8 +51,7 @@ type conn struct {
 
 	frames     atomic.Uint64 // received
 	rtt        atomic.Int64  // smoothed, ns
-	lastRTT    atomic.Int64
-	clockStart time.Time // pings carry the time since
+	clockStart time.Time     // pings carry the time since
 
 	outbox outbox
 	flows  flowTable
@@ -73,7 +71,6 @@ func newConn(n *Node, h *handshaken) *conn {
 		peer:        h.peer.name,
 		incarnation: h.peer.incarnation,
 		addr:        h.addr,
-		since:       time.Now(),
 		slot:        h.slot,
 		up:          make(chan struct{}),
 		done:        make(chan struct{}),

@@ -336,5 +336,5 @@ func TestRTT(t *testing.T) {
 	peers := a.Peers()
 	require.Len(t, peers, 1)
 	require.Equal(t, "b", peers[0].Name)
-	require.Positive(t, peers[0].LastRTT)
+	require.Positive(t, peers[0].RTT)
 }

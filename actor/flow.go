@@ -86,7 +86,6 @@ const (
 // outflow is the sending end. Refused and closed are final: the table has forgotten
 // the flow then.
 type outflow struct {
-	dst   string
 	epoch uint64
 
 	mu     sync.Mutex
@@ -138,7 +137,7 @@ func (t *flowTable) outgoing(dst string) (*outflow, error) {
 		return f, nil
 	}
 	t.epoch++
-	f := &outflow{dst: dst, epoch: t.epoch, wake: make(chan struct{})}
+	f := &outflow{epoch: t.epoch, wake: make(chan struct{})}
 	e := t.c.n.encs.get()
 	defer t.c.n.encs.put(e)
 	e.begin(kindOpen)

@@ -61,7 +61,6 @@ func (c *conn) onProbe(k kind, body []byte) error {
 	if sample < 0 {
 		return fmt.Errorf("pong of a ping sent at %v, the clock is at %v", time.Duration(t), time.Since(c.clockStart))
 	}
-	c.lastRTT.Store(sample)
 	smooth := c.rtt.Load()
 	if smooth == 0 {
 		smooth = sample

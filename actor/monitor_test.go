@@ -186,18 +186,6 @@ func TestManyDownsAtOnce(t *testing.T) {
 	}
 }
 
-func TestMonitorNode(t *testing.T) {
-	a, b := pair(t)
-	w := spawnWatcher(t, a, "watcher", Options{})
-	tell(t, a, "watcher", func(c *Context) error { c.MonitorNode("b"); return nil })
-	tell(t, a, "watcher", func(c *Context) error { c.MonitorNode("nowhere"); return nil })
-	require.Equal(t, "nowhere", w.expect(t).(NodeDown).Name)
-	require.NoError(t, b.Close())
-	down := w.expect(t).(NodeDown)
-	require.Equal(t, "b", down.Name)
-	require.ErrorIs(t, down.Err, ErrNodeDown)
-}
-
 func TestLink(t *testing.T) {
 	eachPlace(t, func(t *testing.T, near, far *Node) {
 		ctx := within(t, 10*time.Second)

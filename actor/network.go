@@ -381,11 +381,9 @@ func (n *Node) Addr() string {
 
 // Peer is a connected node.
 type Peer struct {
-	Name    string
-	Addr    string        // where it can be dialled
-	RTT     time.Duration // round-trip time of the probes, smoothed; zero before the first
-	LastRTT time.Duration // that of the latest probe
-	Since   time.Time     // when the connection came up
+	Name string
+	Addr string        // where it can be dialled
+	RTT  time.Duration // round-trip time of the probes, smoothed; zero before the first
 }
 
 // Peers returns the nodes that are connected now, sorted by name.
@@ -393,11 +391,9 @@ func (n *Node) Peers() []Peer {
 	var peers []Peer
 	n.net.eachConn(func(c *conn) {
 		peers = append(peers, Peer{
-			Name:    c.peer,
-			Addr:    c.addr,
-			RTT:     time.Duration(c.rtt.Load()),
-			LastRTT: time.Duration(c.lastRTT.Load()),
-			Since:   c.since,
+			Name: c.peer,
+			Addr: c.addr,
+			RTT:  time.Duration(c.rtt.Load()),
 		})
 	})
 	slices.SortFunc(peers, func(a, b Peer) int { return strings.Compare(a.Name, b.Name) })

@@ -43,9 +43,6 @@ type Node struct {
 	calls callTable
 	memos memoTable
 
-	nodeWatchMu sync.Mutex
-	nodeWatch   map[string]map[*process]struct{}
-
 	wg        sync.WaitGroup // goroutines of the node itself
 	wgMu      sync.RWMutex   // held to add to wg, so that none is added once wg is waited for
 	wgClosed  bool
@@ -71,10 +68,8 @@ func Start(ctx context.Context, c Config) (*Node, error) {
 		name:        c.Name,
 		incarnation: randomUint64(),
 		log:         c.Logger.With("node", c.Name),
-		nodeWatch:   make(map[string]map[*process]struct{}),
 		closed:      make(chan struct{}),
 	}
-	n.cfg.Logger = n.log
 	n.types.Store(newTypeTable())
 	n.calls.init()
 	n.memos.init()
@@ -337,14 +332,11 @@ func waitGone(ctx context.Context, p *process) error {
 	case <-ctx.Done():
 	}
 	p.cancel(ErrKilled)
+	outcome := "killed"
 	select {
 	case <-p.gone:
 	case <-time.After(killGrace):
+		outcome = "still running"
 	}
-	select {
-	case <-p.gone:
-		return opError("stop", p.ref, fmt.Errorf("killed: %w", deadlineError(ctx.Err())))
-	default:
-		return opError("stop", p.ref, fmt.Errorf("still running: %w", deadlineError(ctx.Err())))
-	}
+	return opError("stop", p.ref, fmt.Errorf("%s: %w", outcome, deadlineError(ctx.Err())))
 }

@@ -191,7 +191,7 @@ func (p *process) guard(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%w: %v", ErrPanic, r)
-			p.n.cfg.Logger.Error("actor: panic", "actor", p.ref.String(), "panic", r, "stack", string(debug.Stack()))
+			p.n.log.Error("actor: panic", "actor", p.ref.String(), "panic", r, "stack", string(debug.Stack()))
 		}
 	}()
 	return f()
@@ -259,7 +259,7 @@ func (p *process) finish(reason error) {
 	p.n.signals.Unlock()
 	p.proc.Links()
 	if reason != nil {
-		p.n.cfg.Logger.Warn("actor: ended", "actor", p.ref.String(), "reason", reason.Error())
+		p.n.log.Warn("actor: ended", "actor", p.ref.String(), "reason", reason.Error())
 	}
 }
 

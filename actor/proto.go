@@ -187,7 +187,6 @@ func (c *conn) serve() {
 	c.flows.closeAll()
 	c.dropMonitors()
 	n.settleMonitors()
-	n.nodeDown(c.peer, c.err)
 	n.log.Warn("actor: peer down", "peer", c.peer, "error", c.err.Error())
 	if f := n.cfg.Observe.PeerDown; f != nil {
 		f(c.peer, c.err)

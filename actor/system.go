@@ -199,7 +199,6 @@ func (p *process) dropWatches() {
 	for _, ref := range watches {
 		p.n.system.unwatch(ref)
 	}
-	p.n.unwatchNode(p, "")
 }
 
 // reach connects to a node whose address is known, so that a monitor of a process
@@ -211,48 +210,4 @@ func (n *Node) reach(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Suspicion)
 	defer cancel()
 	_, _ = n.peer(ctx, name) // a failure shows as a Down
-}
-
-// watchNode and unwatchNode keep who wants to know when a peer goes down. ergo's own
-// node monitors change a map under a read lock, and so may crash the program when
-// two peers go down at once.
-func (n *Node) watchNode(p *process, name string) {
-	n.reach(p.ctx, name)
-	n.nodeWatchMu.Lock()
-	up := n.livePeer(name) != nil
-	if up {
-		if n.nodeWatch[name] == nil {
-			n.nodeWatch[name] = make(map[*process]struct{})
-		}
-		n.nodeWatch[name][p] = struct{}{}
-	}
-	n.nodeWatchMu.Unlock()
-	if !up {
-		p.signal(envelope{msg: NodeDown{Name: name, Err: ErrNodeDown}})
-	}
-}
-
-// unwatchNode forgets p's monitor of the named node, of all nodes for "".
-func (n *Node) unwatchNode(p *process, name string) {
-	n.nodeWatchMu.Lock()
-	defer n.nodeWatchMu.Unlock()
-	for node, watchers := range n.nodeWatch {
-		if name != "" && name != node {
-			continue
-		}
-		delete(watchers, p)
-		if len(watchers) == 0 {
-			delete(n.nodeWatch, node)
-		}
-	}
-}
-
-func (n *Node) nodeDown(name string, err error) {
-	n.nodeWatchMu.Lock()
-	watchers := n.nodeWatch[name]
-	delete(n.nodeWatch, name)
-	n.nodeWatchMu.Unlock()
-	for p := range watchers {
-		p.signal(envelope{msg: NodeDown{Name: name, Err: err}})
-	}
 }
