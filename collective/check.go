@@ -2,64 +2,66 @@ package collective
 
 import "github.com/elasticps/elasticps/collective/schedule"
 
-// check finds out what a call is, or what is wrong with its arguments.
-func (g *Group) check(c *Call) (Fingerprint, error) {
-	f := Fingerprint{Collective: c.Collective, Type: c.Src.kind, Op: c.Op, Root: c.Root, Count: c.Src.Len(), Codec: c.Compression.Format}
-	n := g.Size()
-	dst, needsOp, needsRoot := c.Dst.Len(), false, false
-	switch c.Collective {
-	case AllReduce:
-		needsOp = true
+// Part returns how many elements each rank's part has in a call with src elements in the source
+// and dst in the destination: all of them where ranks have no parts. Where the two lengths do not
+// go together, the error says how they must, and wraps ErrArgument.
+func (c Collective) Part(ranks, src, dst int) (int, error) {
+	switch c {
+	case AllReduce, Broadcast, Reduce, Barrier, AllToAll:
+		if dst != src {
+			return 0, argument("%v: destination of %d elements, must be %d like the source", c, dst, src)
+		}
+		if c != AllToAll {
+			return src, nil
+		}
+		if src%ranks != 0 {
+			return 0, argument("%v: %d elements, must be a multiple of the %d ranks", c, src, ranks)
+		}
+		return src / ranks, nil
 	case ReduceScatter:
-		needsOp = true
-		if f.Count = dst; c.Src.Len() != n*dst {
-			return f, argument("%v: source of %d elements and destination of %d, must be %d times as many", f.Collective, c.Src.Len(), dst, n)
+		if src != ranks*dst {
+			return 0, argument("%v: source of %d elements and destination of %d, must be %d times as many", c, src, dst, ranks)
 		}
+		return dst, nil
 	case AllGather:
-		if dst != n*f.Count {
-			return f, argument("%v: destination of %d elements and source of %d, must be %d times as many", f.Collective, dst, f.Count, n)
+		if dst != ranks*src {
+			return 0, argument("%v: destination of %d elements and source of %d, must be %d times as many", c, dst, src, ranks)
 		}
-		dst = f.Count
-	case Broadcast:
-		needsRoot = true
-		if g.rank != c.Root {
-			f.Type, f.Count, c.Src = c.Dst.kind, dst, c.Dst
-		}
-	case Reduce:
-		needsOp, needsRoot = true, true
-		if g.rank != c.Root {
-			dst, c.Dst = f.Count, c.Src // is not written to
-		}
-	case AllToAll:
-		if f.Count%n != 0 {
-			return f, argument("%v: %d elements, must be a multiple of the %d ranks", f.Collective, f.Count, n)
-		}
-		if dst != f.Count {
-			return f, argument("%v: destination of %d elements, must be %d like the source", f.Collective, dst, f.Count)
-		}
-		f.Count /= n
-		dst = f.Count
-	case Barrier:
-		needsOp = true
-	default:
-		return f, argument("no operation %v", c.Collective)
+		return src, nil
 	}
-	if dst != f.Count {
-		return f, argument("%v: destination of %d elements, must be %d like the source", f.Collective, dst, f.Count)
-	}
-	return f, g.checkRest(c, &f, needsOp, needsRoot)
+	return 0, argument("no operation %v", c)
 }
 
-func (g *Group) checkRest(c *Call, f *Fingerprint, needsOp, needsRoot bool) error {
+// reduces reports whether elements are combined.
+func (c Collective) reduces() bool {
+	return c == AllReduce || c == ReduceScatter || c == Reduce || c == Barrier
+}
+
+// check finds out what a call is, or what is wrong with its arguments.
+func (g *Group) check(c *Call) (Fingerprint, error) {
+	if g.rank != c.Root {
+		switch c.Collective {
+		case Broadcast:
+			c.Src = c.Dst // is not looked at
+		case Reduce:
+			c.Dst = c.Src // is not written to
+		}
+	}
+	f := Fingerprint{Collective: c.Collective, Type: c.Src.kind, Op: c.Op, Root: c.Root, Codec: c.Compression.Format}
+	var err error
+	if f.Count, err = c.Collective.Part(g.Size(), c.Src.Len(), c.Dst.Len()); err != nil {
+		return f, err
+	}
+	needsOp, needsRoot := f.Collective.reduces(), f.Collective == Broadcast || f.Collective == Reduce
 	switch {
 	case f.Type == 0 || f.Type >= typeEnd || c.Dst.kind != f.Type:
-		return argument("%v: buffers of %v and %v, must be of the same type", f.Collective, c.Dst.kind, c.Src.kind)
+		return f, argument("%v: buffers of %v and %v, must be of the same type", f.Collective, c.Dst.kind, c.Src.kind)
 	case needsOp && (c.Op == 0 || c.Op >= opEnd):
-		return argument("%v: %v, must be one of those that combine", f.Collective, c.Op)
+		return f, argument("%v: %v, must be one of those that combine", f.Collective, c.Op)
 	case needsRoot && (c.Root < 0 || c.Root >= g.Size()):
-		return argument("%v: root %d, must be 0 to %d", f.Collective, c.Root, g.Size()-1)
+		return f, argument("%v: root %d, must be 0 to %d", f.Collective, c.Root, g.Size()-1)
 	case f.Count > schedule.MaxCount/g.Size():
-		return argument("%v: %d elements, must be at most %d", f.Collective, f.Count, schedule.MaxCount/g.Size())
+		return f, argument("%v: %d elements, must be at most %d", f.Collective, f.Count, schedule.MaxCount/g.Size())
 	}
 	if !needsOp {
 		f.Op = 0
@@ -67,22 +69,22 @@ func (g *Group) checkRest(c *Call, f *Fingerprint, needsOp, needsRoot bool) erro
 	if !needsRoot {
 		f.Root = 0
 	}
-	if err := g.checkMemory(c, f); err != nil {
-		return err
+	if err := g.checkMemory(c, &f); err != nil {
+		return f, err
 	}
 	if f.Codec != 0 {
 		f.Algorithm = g.packedAlgorithm()
-		return c.Compression.check(c)
+		return f, c.Compression.check(c)
 	}
-	if a := g.inAll(c, f); a != nil {
+	if a := g.inAll(c, &f); a != nil {
 		f.Algorithm, f.Buffer, f.Offset = schedule.Shared, int(a.number), c.Src.at
-		return nil
+		return f, nil
 	}
-	f.Algorithm = g.algorithm(f)
+	f.Algorithm = g.algorithm(&f)
 	if f.Algorithm == schedule.Shared && !g.model.Shared {
-		return argument("%v by shared memory, which some ranks of the group do not share", f.Collective)
+		return f, argument("%v by shared memory, which some ranks of the group do not share", f.Collective)
 	}
-	return nil
+	return f, nil
 }
 
 // checkMemory refuses buffers that overlap, but for those of an operation in place.

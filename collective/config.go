@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"time"
@@ -160,8 +161,8 @@ func (c *Config) validate() error {
 	if c.Local == nil {
 		faults = append(faults, c.checkListen(), c.checkAdvertise())
 	}
-	for op, a := range c.Algorithms {
-		if err := known(op, a); err != nil {
+	for _, op := range slices.Sorted(maps.Keys(c.Algorithms)) {
+		if err := known(op, c.Algorithms[op]); err != nil {
 			faults = append(faults, argument("Algorithms: %v", err))
 		}
 	}

@@ -17,7 +17,7 @@ type rendezvous interface {
 	meet(ctx context.Context, p proposal) (roster, error)
 }
 
-// left returns the group that a rank is in, or why it is in none; ok is false while it has
+// outcome returns the group that a rank is in, or why it is in none; ok is false while it has
 // to wait.
 func (r *round) outcome(p proposal) (next roster, ok bool, err error) {
 	if r.has(p) {

@@ -92,9 +92,9 @@ func (o *Offer) validate() error {
 	if o.Force >= backendEnd {
 		faults = append(faults, argument("Offer.Force is %v, must be one of %s", o.Force, strings.Join(backendNames[:], ", ")))
 	}
-	for name, v := range map[string]float64{"HostBytesPerSecond": o.HostBytesPerSecond, "DeviceBytesPerSecond": o.DeviceBytesPerSecond} {
+	for i, v := range []float64{o.HostBytesPerSecond, o.DeviceBytesPerSecond} {
 		if !(v >= 0) || math.IsInf(v, 1) {
-			faults = append(faults, argument("Offer.%s is %v, must be finite and not negative", name, v))
+			faults = append(faults, argument("Offer.%s is %v, must be finite and not negative", [...]string{"HostBytesPerSecond", "DeviceBytesPerSecond"}[i], v))
 		}
 	}
 	if o.DeviceLatency < 0 {

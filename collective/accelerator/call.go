@@ -28,45 +28,19 @@ type shape struct {
 
 // check finds out what a call is, or what is wrong with it.
 func (g *Group) check(c Call) (shape, error) {
-	s := shape{Call: c, kind: c.Src.kind, count: c.Src.count}
-	n, same, both := g.cfg.Size, c.Dst.count, true
-	switch c.Operation {
-	case AllReduce, Barrier:
-	case ReduceScatter:
-		if s.count = same; c.Src.count != n*same {
-			return s, argument("%v: source of %d elements and destination of %d, must be %d times as many", c.Operation, c.Src.count, same, n)
-		}
-	case AllGather:
-		if same != n*s.count {
-			return s, argument("%v: destination of %d elements and source of %d, must be %d times as many", c.Operation, same, s.count, n)
-		}
-		same = s.count
-	case Broadcast:
-		if g.cfg.Rank != c.Root {
-			s.Src, s.kind, s.count, both = c.Dst, c.Dst.kind, same, false
-		}
-	case Reduce:
-		if g.cfg.Rank != c.Root {
-			s.Dst, same, both = c.Src, s.count, false
-		}
-	case AllToAll:
-		if s.count%n != 0 {
-			return s, argument("%v: %d elements, must be a multiple of the %d ranks", c.Operation, s.count, n)
-		}
-		if same != s.count {
-			return s, argument("%v: destination of %d elements, must be %d like the source", c.Operation, same, s.count)
-		}
-		s.count /= n
-		same = s.count
-	case Send:
-		s.Dst, same, both = c.Src, s.count, false
-	case Recv:
-		s.Src, s.kind, s.count, both = c.Dst, c.Dst.kind, same, false
-	default:
-		return s, argument("no operation %v", c.Operation)
+	s, both := shape{Call: c}, true
+	switch away := g.cfg.Rank != c.Root; {
+	case c.Operation == Broadcast && away, c.Operation == Recv:
+		s.Src, both = c.Dst, false
+	case c.Operation == Reduce && away, c.Operation == Send:
+		s.Dst, both = c.Src, false
 	}
-	if same != s.count {
-		return s, argument("%v: destination of %d elements, must be %d like the source", c.Operation, same, s.count)
+	s.kind, s.count = s.Src.kind, s.Src.count
+	if c.Operation != Send && c.Operation != Recv {
+		var err error
+		if s.count, err = collective.Collective(c.Operation).Part(g.cfg.Size, s.Src.count, s.Dst.count); err != nil {
+			return s, err
+		}
 	}
 	return s, g.checkRest(&s, both)
 }
