@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/elasticps/elasticps/ps"
@@ -49,9 +49,7 @@ const (
 type jobCluster struct {
 	admin    *ps.Admin
 	provider Provider
-
-	mu     sync.Mutex
-	shards []shard.Shard // as asked for once: they do not change during a job
+	shards   atomic.Pointer[[]shard.Shard] // as asked for once: they do not change during a job
 }
 
 // NewCluster returns the job that admin speaks for, with servers that provider
@@ -82,16 +80,14 @@ func (c *jobCluster) Observe(ctx context.Context) (Snapshot, error) {
 }
 
 func (c *jobCluster) jobShards(ctx context.Context) ([]shard.Shard, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.shards == nil {
-		shards, err := c.admin.Shards(ctx)
-		if err != nil {
-			return nil, err
-		}
-		c.shards = shards
+	if known := c.shards.Load(); known != nil {
+		return *known, nil
 	}
-	return c.shards, nil
+	shards, err := c.admin.Shards(ctx)
+	if err == nil && len(shards) > 0 {
+		c.shards.Store(&shards)
+	}
+	return shards, err
 }
 
 func sampleOf(s ps.ServerStatus) ServerSample {

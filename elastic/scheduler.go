@@ -127,6 +127,12 @@ func With[T any](ctx context.Context, s *Scheduler, f func(*sched.Cluster) (T, e
 	return a.value, a.err
 }
 
+// do is With for a request that gives nothing but an error.
+func (s *Scheduler) do(ctx context.Context, f func(*sched.Cluster) error) error {
+	_, err := With(ctx, s, func(c *sched.Cluster) (struct{}, error) { return struct{}{}, f(c) })
+	return err
+}
+
 // Place puts a task where the policy wants it, or says why not: the error wraps
 // sched.ErrNoRoom, sched.ErrInfeasible, sched.ErrExists, the context's or the actor's.
 func (s *Scheduler) Place(ctx context.Context, t sched.Task) (sched.Placement, error) {
@@ -141,14 +147,12 @@ func (s *Scheduler) PlaceGang(ctx context.Context, g sched.Gang) ([]sched.Placem
 // Adopt notes tasks that run already: a scheduler that was started again knows of none until their
 // owners tell it; see sched.Cluster. It may be asked twice.
 func (s *Scheduler) Adopt(ctx context.Context, g sched.Gang, placements []sched.Placement) error {
-	_, err := With(ctx, s, func(c *sched.Cluster) (struct{}, error) { return struct{}{}, c.Adopt(g, placements) })
-	return err
+	return s.do(ctx, func(c *sched.Cluster) error { return c.Adopt(g, placements) })
 }
 
 // Release ends a task; the error wraps sched.ErrUnknown.
 func (s *Scheduler) Release(ctx context.Context, task string) error {
-	_, err := With(ctx, s, func(c *sched.Cluster) (struct{}, error) { return struct{}{}, c.Release(task) })
-	return err
+	return s.do(ctx, func(c *sched.Cluster) error { return c.Release(task) })
 }
 
 // Placement says where a task is; the error wraps sched.ErrUnknown.
@@ -252,10 +256,10 @@ func (s *Scheduler) Defragment(ctx context.Context, b sched.Budget) ([]sched.Mov
 // migrate carries out a move, with both places kept meanwhile.
 func (s *Scheduler) migrate(ctx context.Context, m sched.Move) error {
 	begun := false // known to the actor alone
-	_, err := With(ctx, s, func(c *sched.Cluster) (struct{}, error) {
+	err := s.do(ctx, func(c *sched.Cluster) error {
 		err := c.BeginMove(m)
 		begun = err == nil
-		return struct{}{}, err
+		return err
 	})
 	if err != nil {
 		s.forget(ctx, func(c *sched.Cluster) error {
@@ -281,8 +285,7 @@ func (s *Scheduler) limited(ctx context.Context, f func(context.Context) error) 
 
 // settle ends what was begun, also when the caller's context has ended.
 func (s *Scheduler) settle(ctx context.Context, f func(*sched.Cluster) error) error {
-	_, err := With(context.WithoutCancel(ctx), s, func(c *sched.Cluster) (struct{}, error) { return struct{}{}, f(c) })
-	return err
+	return s.do(context.WithoutCancel(ctx), f)
 }
 
 // forget ends what may have been begun although its caller was not told, because ctx ended.
