@@ -55,7 +55,7 @@ type options struct {
 	minAccuracy, within float64
 }
 
-func (o *options) addFlags(fs *flag.FlagSet) {
+func (o *options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.data, "data", "", "folder with the four MNIST files; default: that of the Go module GoMNIST")
 	fs.StringVar(&o.json, "json", "", "write the result as one JSON object to this file")
 	fs.IntVar(&o.workers, "workers", 4, "processes that train")
@@ -71,8 +71,8 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.Float64Var(&o.within, "within", 0.005, "most by which an accuracy may be below that of the first format")
 }
 
-// validate reports every fault.
-func (o options) validate() error {
+// Validate reports every fault.
+func (o options) Validate() error {
 	f := training.Faults{Program: "allreduce"}
 	f.Within("workers", o.workers, 1, 16)
 	f.Within("batch", o.batch, 1, 1<<14)
@@ -124,15 +124,10 @@ func parseFormats(list string) ([]codec.Format, error) {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	began := time.Now()
 	var o options
-	fs := flag.NewFlagSet("allreduce", flag.ContinueOnError)
-	o.addFlags(fs)
-	if err := training.Parse(fs, args, stderr); err != nil {
+	if err := training.Parse("allreduce", args, stderr, &o); err != nil {
 		return err
 	}
-	if err := o.validate(); err != nil {
-		return err
-	}
-	train, test, err := load(o)
+	train, test, err := training.LoadData(o.data, o.images, o.testImages)
 	if err != nil {
 		return err
 	}
@@ -150,10 +145,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	r.Seconds = time.Since(began).Seconds()
 	r.write(stdout)
-	if o.json != "" {
-		if err := report.WriteObject(o.json, r); err != nil {
-			return err
-		}
+	if err := report.WriteObject(o.json, r); err != nil {
+		return err
 	}
 	return r.verdict(o)
 }
@@ -194,8 +187,4 @@ func name(f codec.Format) string {
 		return asTheyAre
 	}
 	return f.String()
-}
-
-func load(o options) (train, test *mnist.Set, err error) {
-	return training.LoadData(training.Options{Data: o.data, NumImages: o.images, NumTest: o.testImages})
 }

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/elastic"
+	"github.com/elasticps/elasticps/examples/internal/ranks"
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
@@ -156,26 +156,16 @@ func startServer(ctx context.Context, cfg ps.ServerConfig, transport string) (*p
 	}
 	const attempts = 5 // somebody else may take the port before the server does
 	for i := 1; ; i++ {
-		address, err := freeAddress(ctx)
+		free, err := ranks.FreeAddresses(ctx, 1)
 		if err != nil {
 			return nil, err
 		}
-		cfg.Listen, cfg.Advertise = address, address
+		cfg.Listen, cfg.Advertise = free[0], free[0]
 		s, err := ps.StartServer(ctx, cfg)
 		if err == nil || i == attempts || !errors.Is(err, ps.ErrConflict) {
 			return s, err
 		}
 	}
-}
-
-// freeAddress returns a loopback address that nobody listened on a moment ago.
-func freeAddress(ctx context.Context) (string, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("bench: free port: %w", err)
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // attendant answers questions about its process, and ends it with the coordinator.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/elasticps/elasticps/collective"
 	"github.com/elasticps/elasticps/collective/schedule"
+	"github.com/elasticps/elasticps/examples/internal/ranks"
 )
 
 // roleRank as the first argument makes the program one of the ranks of a group.
@@ -62,13 +63,9 @@ func (c *crewOfRanks) start(ctx context.Context, transport, secret string, stder
 	if transport == transportProcess {
 		return c.joinLocal(ctx)
 	}
-	var addresses []string
-	for range numRanks {
-		a, err := freeAddress(ctx)
-		if err != nil {
-			return err
-		}
-		addresses = append(addresses, a)
+	addresses, err := ranks.FreeAddresses(ctx, numRanks)
+	if err != nil {
+		return err
 	}
 	for rank := 1; rank < numRanks; rank++ {
 		cmd := exec.CommandContext(ctx, executable(), roleRank, "-rank", fmt.Sprint(rank), "-transport", transport, "-algorithm", fmt.Sprint(uint8(c.algorithm)), "-addresses", strings.Join(addresses, ","))

@@ -80,8 +80,7 @@ const (
 	maxDuration = 24 * time.Hour
 )
 
-func (s *settings) parse(args []string, stderr io.Writer) error {
-	fs := flag.NewFlagSet("chaos", flag.ContinueOnError)
+func (s *settings) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&s.Data, "data", "", "folder with the four MNIST files; default: that of the Go module GoMNIST")
 	fs.StringVar(&s.JSON, "json", "", "write the result as one JSON object to this file")
 	fs.StringVar(&s.Etcd, "etcd", "", "host:port of an etcd server that is the coordination store, and is cut off as well")
@@ -95,14 +94,10 @@ func (s *settings) parse(args []string, stderr io.Writer) error {
 	fs.IntVar(&s.NumTest, "test-images", 0, "test on the first so many images; 0: all")
 	fs.IntVar(&s.BatchSize, "batch", 96, "images of a step")
 	fs.Float64Var(&s.LearningRate, "lr", 0.01, "learning rate of Adagrad")
-	if err := training.Parse(fs, args, stderr); err != nil {
-		return err
-	}
-	return s.validate()
 }
 
-// validate reports every fault at once.
-func (s *settings) validate() error {
+// Validate reports every fault at once.
+func (s *settings) Validate() error {
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {
 		if bad {
@@ -119,10 +114,8 @@ func (s *settings) validate() error {
 		_, _, err := net.SplitHostPort(s.Etcd)
 		fault(err != nil, "-etcd %q: %w", s.Etcd, err)
 	}
-	if s.JSON != "" {
-		err := report.CheckFile(s.JSON)
-		fault(err != nil, "-json: %w", err)
-	}
+	err := report.CheckFile(s.JSON)
+	fault(err != nil, "-json: %w", err)
 	return errors.Join(faults...)
 }
 
@@ -140,7 +133,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return runRole(ctx, text, stdout)
 	}
 	var s settings
-	if err := s.parse(args, stderr); err != nil {
+	if err := training.Parse("chaos", args, stderr, &s); err != nil {
 		return err
 	}
 	var err error
@@ -156,15 +149,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if s.Data, err = mnist.Find(s.Data); err != nil {
 		return err
 	}
-	train, test, err := mnist.Load(s.Data)
+	train, test, err := training.LoadData(s.Data, s.NumImages, s.NumTest)
 	if err != nil {
 		return err
-	}
-	if s.NumImages > 0 {
-		train = train.First(s.NumImages)
-	}
-	if s.NumTest > 0 {
-		test = test.First(s.NumTest)
 	}
 	fmt.Fprintf(stdout, "MNIST, %d images; %d servers, %d workers and a controller, faults for %v with seed %d\n",
 		train.Len(), s.NumServers, s.NumWorkers, s.Duration, s.Seed)

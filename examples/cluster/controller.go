@@ -23,7 +23,7 @@ const numWorkers = 4
 // runController trains with servers and, unless they are started by hand, workers
 // that are processes of this host.
 func runController(ctx context.Context, s settings, stdout io.Writer, began time.Time) error {
-	train, test, err := training.LoadData(s.Options)
+	train, test, err := training.LoadData(s.Data, s.NumImages, s.NumTest)
 	if err != nil {
 		return err
 	}

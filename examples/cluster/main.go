@@ -70,9 +70,8 @@ type settings struct {
 	maxSteps   int
 }
 
-func (s *settings) parse(args []string, stderr io.Writer) error {
-	fs := flag.NewFlagSet("cluster", flag.ContinueOnError)
-	s.AddFlags(fs)
+func (s *settings) AddFlags(fs *flag.FlagSet) {
+	s.Options.AddFlags(fs)
 	fs.StringVar(&s.role, "role", "", "controller, server or worker; default: controller that starts the workers, too")
 	fs.StringVar(&s.listen, "listen", "127.0.0.1:0", "host:port on which other processes reach this one")
 	fs.StringVar(&s.controller, "controller", "", "host:port of the controller, for servers and workers")
@@ -82,17 +81,13 @@ func (s *settings) parse(args []string, stderr io.Writer) error {
 	fs.StringVar(&s.name, "name", "", "name of the worker, unique in the job")
 	fs.IntVar(&s.maxSteps, "max-steps", 0, "worker: leave after so many steps; 0: stay to the end")
 	fs.Usage = func() {
-		fmt.Fprint(stderr, usage)
+		fmt.Fprint(fs.Output(), usage)
 		fs.PrintDefaults()
 	}
-	if err := training.Parse(fs, args, stderr); err != nil {
-		return err
-	}
-	return errors.Join(s.validate(), s.Validate())
 }
 
-// validate reports every fault at once.
-func (s *settings) validate() error {
+// Validate reports every fault at once.
+func (s *settings) Validate() error {
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {
 		if bad {
@@ -110,14 +105,14 @@ func (s *settings) validate() error {
 	fault(err != nil, "-listen %q: %w", s.listen, err)
 	ip := net.ParseIP(host) // a name is left to those who listen
 	fault(!s.insecure && (ip != nil && !ip.IsLoopback()), "-listen %s is not loopback, want -insecure with it", s.listen)
-	return errors.Join(faults...)
+	return errors.Join(append(faults, s.Options.Validate())...)
 }
 
 // run is the program.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	began := time.Now()
 	var s settings
-	if err := s.parse(args, stderr); err != nil {
+	if err := training.Parse("cluster", args, stderr, &s); err != nil {
 		return err
 	}
 	switch s.role {

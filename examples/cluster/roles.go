@@ -173,7 +173,7 @@ func (w *watch) Receive(_ *actor.Context, msg any) error {
 
 // runWorker trains until the job is done, the worker's steps are, or ctx ends.
 func runWorker(ctx context.Context, s settings, stdout io.Writer) error {
-	train, _, err := training.LoadData(s.Options)
+	train, _, err := training.LoadData(s.Data, s.NumImages, s.NumTest)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ type options struct {
 	seed                   uint64
 }
 
-func (o *options) addFlags(fs *flag.FlagSet) {
+func (o *options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.data, "data", "", "log in Criteo's format; default: a synthetic one")
 	fs.BoolVar(&o.skip, "skip", false, "pass over malformed lines of the log and count them")
 	fs.StringVar(&o.json, "json", "", "write the result as one JSON object to this file")
@@ -77,8 +77,8 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of everything that is drawn")
 }
 
-// validate reports every fault.
-func (o options) validate() error {
+// Validate reports every fault.
+func (o options) Validate() error {
 	f := training.Faults{Program: "ctr"}
 	f.Within("samples", o.samples, 0, math.MaxInt)
 	f.Within("window", o.window, 2, 1<<26)
@@ -98,12 +98,7 @@ func (o options) validate() error {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	began := time.Now()
 	var o options
-	fs := flag.NewFlagSet("ctr", flag.ContinueOnError)
-	o.addFlags(fs)
-	if err := training.Parse(fs, args, stderr); err != nil {
-		return err
-	}
-	if err := o.validate(); err != nil {
+	if err := training.Parse("ctr", args, stderr, &o); err != nil {
 		return err
 	}
 	log := source(&planted{seed: o.seed, total: int64(cmp.Or(o.samples, plantedSamples))})
@@ -122,10 +117,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	r.Seconds = time.Since(began).Seconds()
 	r.write(stdout)
-	if o.json != "" {
-		return report.WriteObject(o.json, r)
-	}
-	return nil
+	return report.WriteObject(o.json, r)
 }
 
 // train trains on a fleet of its own until the log ends, and returns what came of it.

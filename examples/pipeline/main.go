@@ -47,7 +47,7 @@ type options struct {
 	minAccuracy              float64
 }
 
-func (o *options) addFlags(fs *flag.FlagSet) {
+func (o *options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.data, "data", "", "folder with the four MNIST files; default: that of the Go module GoMNIST")
 	fs.StringVar(&o.json, "json", "", "write the result as one JSON object to this file")
 	fs.IntVar(&o.stages, "stages", 2, "stages that the layers are divided into")
@@ -63,8 +63,8 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.Float64Var(&o.minAccuracy, "min-accuracy", 0.94, "test accuracy below which the run has failed")
 }
 
-// validate reports every fault.
-func (o options) validate() error {
+// Validate reports every fault.
+func (o options) Validate() error {
 	f := training.Faults{Program: "pipeline"}
 	f.Within("stages", o.stages, 1, len(sizes)-1)
 	f.Within("replicas", o.replicas, 1, 8)
@@ -86,15 +86,10 @@ func (o options) validate() error {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	began := time.Now()
 	var o options
-	fs := flag.NewFlagSet("pipeline", flag.ContinueOnError)
-	o.addFlags(fs)
-	if err := training.Parse(fs, args, stderr); err != nil {
+	if err := training.Parse("pipeline", args, stderr, &o); err != nil {
 		return err
 	}
-	if err := o.validate(); err != nil {
-		return err
-	}
-	train, test, err := load(o)
+	train, test, err := training.LoadData(o.data, o.images, o.testImages)
 	if err != nil {
 		return err
 	}
@@ -117,17 +112,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	r.Seconds = time.Since(began).Seconds()
 	r.write(stdout)
-	if o.json != "" {
-		if err := report.WriteObject(o.json, r); err != nil {
-			return err
-		}
+	if err := report.WriteObject(o.json, r); err != nil {
+		return err
 	}
 	return r.verdict(o)
 }
 
 // rows are the images of a micro-batch.
 func (o options) rows() int { return o.batch / o.replicas / o.micros }
-
-func load(o options) (train, test *mnist.Set, err error) {
-	return training.LoadData(training.Options{Data: o.data, NumImages: o.images, NumTest: o.testImages})
-}

@@ -34,23 +34,32 @@ func main() {
 	training.Main(func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout, os.Stderr) })
 }
 
+// options are the flags.
+type options struct {
+	training.Options
+	workers int
+}
+
+func (o *options) AddFlags(fs *flag.FlagSet) {
+	o.Options.AddFlags(fs)
+	fs.IntVar(&o.workers, "workers", 4, "workers that train")
+}
+
+// Validate reports every fault at once.
+func (o *options) Validate() error {
+	f := training.Faults{Program: "quickstart"}
+	f.Within("workers", o.workers, 1, training.MaxWorkers)
+	return errors.Join(f.Err(), o.Options.Validate())
+}
+
 // run is the program.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	began := time.Now()
-	var o training.Options
-	fs := flag.NewFlagSet("quickstart", flag.ContinueOnError)
-	o.AddFlags(fs)
-	numWorkers := fs.Int("workers", 4, "workers that train")
-	if err := training.Parse(fs, args, stderr); err != nil {
+	var o options
+	if err := training.Parse("quickstart", args, stderr, &o); err != nil {
 		return err
 	}
-	if *numWorkers < 1 || *numWorkers > training.MaxWorkers {
-		return fmt.Errorf("quickstart: -workers is %d, want 1 to %d", *numWorkers, training.MaxWorkers)
-	}
-	if err := o.Validate(); err != nil {
-		return err
-	}
-	train, test, err := training.LoadData(o)
+	train, test, err := training.LoadData(o.Data, o.NumImages, o.NumTest)
 	if err != nil {
 		return err
 	}
@@ -59,22 +68,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer node.Close()
-	fmt.Fprintf(stdout, "MNIST, %d images, %d workers on one node; %s\n", train.Len(), *numWorkers, o.Device(*numWorkers))
+	fmt.Fprintf(stdout, "MNIST, %d images, %d workers on one node; %s\n", train.Len(), o.workers, o.Device(o.workers))
 	c := crash{node: node, out: stdout}
 	result, err := training.Run(ctx, training.RunConfig{
-		Node: node, Options: o, Train: train, Test: test, Out: stdout, Began: began,
+		Node: node, Options: o.Options, Train: train, Test: test, Out: stdout, Began: began,
 		Attach: func(w io.Writer) { c.out = w },
 		Servers: func(coordinator actor.Ref) (training.Provider, error) {
-			c.provider = servers(node, coordinator, o)
+			c.provider = servers(node, coordinator, o.Options)
 			return c.provider, nil
 		},
 		Workers: func(ctx context.Context, refs training.Refs, progress func() training.Progress) error {
 			crashed := c.begin(ctx, refs.Coordinator, progress)
-			return errors.Join(workers(ctx, node, refs, *numWorkers, train), crashed())
+			return errors.Join(workers(ctx, node, refs, o.workers, train), crashed())
 		},
 	})
 	result.ServersKilled, result.TakenOver, result.Recovery = c.killed, c.takenOver, c.recovery
-	return training.Finish(stdout, o, result, err)
+	return training.Finish(stdout, o.Options, result, err)
 }
 
 // servers are in this process, without a socket, each behind a device of its own.

@@ -47,7 +47,7 @@ type options struct {
 	seed                   uint64
 }
 
-func (o *options) addFlags(fs *flag.FlagSet) {
+func (o *options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.data, "data", "", "ratings in the format of MovieLens' u.data; default: synthetic ones")
 	fs.StringVar(&o.json, "json", "", "write the result as one JSON object to this file")
 	fs.IntVar(&o.ratings, "ratings", 1_000_000, "synthetic ratings")
@@ -63,8 +63,8 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of everything that is drawn")
 }
 
-// validate reports every fault.
-func (o options) validate() error {
+// Validate reports every fault.
+func (o options) Validate() error {
 	f := training.Faults{Program: "recommend"}
 	f.Within("ratings", o.ratings, 1, maxRatings)
 	f.Within("users", o.users, 1, 1<<24)
@@ -84,12 +84,7 @@ func (o options) validate() error {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	began := time.Now()
 	var o options
-	fs := flag.NewFlagSet("recommend", flag.ContinueOnError)
-	o.addFlags(fs)
-	if err := training.Parse(fs, args, stderr); err != nil {
-		return err
-	}
-	if err := o.validate(); err != nil {
+	if err := training.Parse("recommend", args, stderr, &o); err != nil {
 		return err
 	}
 	all, truth, err := o.load()
@@ -113,10 +108,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	r.Seconds = time.Since(began).Seconds()
 	r.write(stdout)
-	if o.json != "" {
-		return report.WriteObject(o.json, r)
-	}
-	return nil
+	return report.WriteObject(o.json, r)
 }
 
 // load reads the ratings, or draws them; then truth is what their model predicts.

@@ -52,10 +52,7 @@ type options struct {
 	host           bool
 }
 
-// run is the program.
-func run(args []string, stdout, stderr io.Writer) error {
-	var o options
-	fs := flag.NewFlagSet("simulate", flag.ContinueOnError)
+func (o *options) AddFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.devices, "devices", 10240, "devices of the cluster, a multiple of 320")
 	fs.Float64Var(&o.load, "load", 0.95, "devices that are asked for, as a part of those there are")
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of jobs and failures")
@@ -64,29 +61,33 @@ func run(args []string, stdout, stderr io.Writer) error {
 	fs.StringVar(&o.openb, "openb", "", "folder of the openb trace: run that experiment instead")
 	fs.BoolVar(&o.host, "host", false, "place tasks on the devices of this host, by their links, instead")
 	fs.IntVar(&o.seeds, "seeds", 2, "seeds of that experiment, from 42 on")
-	if err := training.Parse(fs, args, stderr); err != nil {
+}
+
+// Validate reports every fault at once.
+func (o *options) Validate() error {
+	f := training.Faults{Program: "simulate"}
+	f.Check(o.devices >= 320 && o.devices%320 == 0 && o.devices <= 1<<17, "devices is %d, want a multiple of 320 up to %d", o.devices, 1<<17)
+	f.Check(o.load > 0 && o.load <= 3, "load is %v, want over 0 and at most 3", o.load)
+	f.Check(o.hours > 0, "time is %v, want over 0", o.hours)
+	f.Within("seeds", o.seeds, 1, 100)
+	err := report.CheckFile(o.html)
+	f.Check(err == nil, "html: %v", err)
+	return f.Err()
+}
+
+// run is the program.
+func run(args []string, stdout, stderr io.Writer) error {
+	var o options
+	if err := training.Parse("simulate", args, stderr, &o); err != nil {
 		return err
 	}
 	switch {
-	case o.devices < 320 || o.devices%320 != 0 || o.devices > 1<<17:
-		return fmt.Errorf("simulate: -devices is %d, want a multiple of 320 up to %d", o.devices, 1<<17)
-	case !(o.load > 0 && o.load <= 3):
-		return fmt.Errorf("simulate: -load is %v, want over 0 and at most 3", o.load)
-	case o.hours <= 0:
-		return fmt.Errorf("simulate: -time is %v, want over 0", o.hours)
-	case o.seeds < 1 || o.seeds > 100:
-		return fmt.Errorf("simulate: -seeds is %d, want 1 to 100", o.seeds)
 	case o.openb != "":
 		return openb(o, stdout)
 	case o.host:
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		return thisHost(ctx, stdout)
-	}
-	if o.html != "" {
-		if err := report.CheckFile(o.html); err != nil {
-			return fmt.Errorf("simulate: -html: %w", err)
-		}
 	}
 	return day(o, stdout)
 }

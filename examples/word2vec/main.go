@@ -58,7 +58,7 @@ type options struct {
 	neighbours         string
 }
 
-func (o *options) addFlags(fs *flag.FlagSet) {
+func (o *options) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.corpus, "corpus", "", "folder with Go sources; default: those of the Go installation")
 	fs.StringVar(&o.json, "json", "", "write the result as one JSON object to this file")
 	fs.IntVar(&o.maxWords, "words", 4_000_000, "most words to read, those of the held-out files as well")
@@ -75,8 +75,8 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.StringVar(&o.neighbours, "neighbours", "err,ctx,Lock,for,int64,Println,Reader,append", "words whose neighbours are shown")
 }
 
-// validate reports every fault.
-func (o options) validate() error {
+// Validate reports every fault.
+func (o options) Validate() error {
 	f := training.Faults{Program: "word2vec"}
 	f.Within("words", o.maxWords, 1000, 1<<30)
 	f.Within("min-count", o.minCount, 1, 1<<20)
@@ -96,12 +96,7 @@ func (o options) validate() error {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	began := time.Now()
 	var o options
-	fs := flag.NewFlagSet("word2vec", flag.ContinueOnError)
-	o.addFlags(fs)
-	if err := training.Parse(fs, args, stderr); err != nil {
-		return err
-	}
-	if err := o.validate(); err != nil {
+	if err := training.Parse("word2vec", args, stderr, &o); err != nil {
 		return err
 	}
 	dir := o.corpus
@@ -126,10 +121,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	result.write(stdout)
 	v.normalize()
 	fmt.Fprintf(stdout, "\nNearest words, with their cosines\n%s", v.neighbours(c, strings.Split(o.neighbours, ","), 6, int64(10*o.minCount)))
-	if o.json != "" {
-		return report.WriteObject(o.json, result)
-	}
-	return nil
+	return report.WriteObject(o.json, result)
 }
 
 // train trains on a fleet of its own, and returns what came of it.

@@ -57,7 +57,8 @@ func Join(ctx context.Context, cfg Config) (g *collective.Group, stop func() err
 	life, kill := context.WithCancel(ctx)
 	wait := func() error { kill(); return nil }
 	if First() {
-		if p, err = newPlace(ctx, cfg.Size); err == nil {
+		p.Secret = rand.Text()
+		if p.Addresses, err = FreeAddresses(ctx, cfg.Size); err == nil {
 			wait, err = start(life, kill, cancel, cfg, p)
 		}
 	} else if err = json.Unmarshal([]byte(os.Getenv(variable)), &p); err != nil {
@@ -78,24 +79,23 @@ func Join(ctx context.Context, cfg Config) (g *collective.Group, stop func() err
 	return g, func() error { return errors.Join(g.Close(), wait()) }, nil
 }
 
-// newPlace finds an address for every rank, at which nobody listened a moment ago. It is one that
-// nobody else takes in between: where the whole of 127.0.0.0/8 is this host, as on Linux, not the
-// address that connections of other programs go out from.
-func newPlace(ctx context.Context, size int) (place, error) {
-	p := place{Secret: rand.Text()}
+// FreeAddresses finds n addresses of this host at which nobody listened a moment ago. Nobody
+// else takes them in between: where the whole of 127.0.0.0/8 is this host, as on Linux, they are
+// not the address that connections of other programs go out from.
+func FreeAddresses(ctx context.Context, n int) (addresses []string, err error) {
 	var lc net.ListenConfig
-	for range size {
+	for range n {
 		l, err := lc.Listen(ctx, "tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+mathrand.IntN(254), mathrand.IntN(256), 1+mathrand.IntN(254)))
 		if err != nil {
 			l, err = lc.Listen(ctx, "tcp", "127.0.0.1:0")
 		}
 		if err != nil {
-			return p, fmt.Errorf("ranks: free port: %w", err)
+			return nil, fmt.Errorf("ranks: free port: %w", err)
 		}
 		defer l.Close() // all at once, so that they are different ones
-		p.Addresses = append(p.Addresses, l.Addr().String())
+		addresses = append(addresses, l.Addr().String())
 	}
-	return p, nil
+	return addresses, nil
 }
 
 // lines lets several processes write to one writer.

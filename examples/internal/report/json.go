@@ -55,8 +55,12 @@ func (r Report) WriteJSON(path string) error {
 }
 
 // WriteObject writes any value to the file path as indented JSON, in the way of
-// WriteJSON. The error names the path, or says why the value cannot be encoded.
+// WriteJSON, and nothing if path is empty. The error names the path, or says why the value
+// cannot be encoded.
 func WriteObject(path string, v any) error {
+	if path == "" {
+		return nil
+	}
 	content, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("report: encode: %w", err)
@@ -68,8 +72,11 @@ func WriteObject(path string, v any) error {
 }
 
 // CheckFile reports whether the file path could be written now, without changing
-// what is there. The error names the path.
+// what is there. An empty path is fine: nothing is to be written. The error names the path.
 func CheckFile(path string) error {
+	if path == "" {
+		return nil
+	}
 	info, err := os.Lstat(path)
 	switch {
 	case err == nil && info.IsDir():

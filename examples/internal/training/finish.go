@@ -20,20 +20,21 @@ const (
 	exitInterrupted = 130
 )
 
-// LoadData finds and reads the data that the options name.
-func LoadData(o Options) (train, test *mnist.Set, err error) {
-	dir, err := mnist.Find(o.Data)
+// LoadData reads MNIST from a folder, or from where it is found if that is empty: so many of the
+// first images of both sets, all of them for zero.
+func LoadData(folder string, numImages, numTest int) (train, test *mnist.Set, err error) {
+	dir, err := mnist.Find(folder)
 	if err != nil {
 		return nil, nil, err
 	}
 	if train, test, err = mnist.Load(dir); err != nil {
 		return nil, nil, err
 	}
-	if o.NumImages > 0 {
-		train = train.First(o.NumImages)
+	if numImages > 0 {
+		train = train.First(numImages)
 	}
-	if o.NumTest > 0 {
-		test = test.First(o.NumTest)
+	if numTest > 0 {
+		test = test.First(numTest)
 	}
 	return train, test, nil
 }

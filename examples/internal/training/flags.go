@@ -9,17 +9,27 @@ import (
 	"github.com/elasticps/elasticps/examples/internal/report"
 )
 
-// Parse reads the flags of a program, which takes nothing else. Faults and help are shown
-// on stderr as well. It returns flag.ErrHelp when that was asked for.
-func Parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {
+// Flags are the settings of a program.
+type Flags interface {
+	// AddFlags defines the flags, with their defaults.
+	AddFlags(fs *flag.FlagSet)
+	// Validate reports every fault of what they were set to.
+	Validate() error
+}
+
+// Parse reads the settings of a program from its arguments, all of which are flags. Help, and how
+// the arguments are wrong, is shown on stderr. It returns flag.ErrHelp when help was asked for.
+func Parse(program string, args []string, stderr io.Writer, settings Flags) error {
+	fs := flag.NewFlagSet(program, flag.ContinueOnError)
 	fs.SetOutput(stderr)
+	settings.AddFlags(fs)
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 {
-		return fmt.Errorf("%s: %q is not a flag, want flags only", fs.Name(), fs.Arg(0))
+		return fmt.Errorf("%s: %q is not a flag, want flags only", program, fs.Arg(0))
 	}
-	return nil
+	return settings.Validate()
 }
 
 // Faults collects what is wrong with the flags of a program.
@@ -46,11 +56,7 @@ func (f *Faults) Check(ok bool, format string, args ...any) {
 }
 
 // JSON wants a path that a result can be written to, or none.
-func (f *Faults) JSON(path string) {
-	if path != "" {
-		f.errs = append(f.errs, report.CheckFile(path))
-	}
-}
+func (f *Faults) JSON(path string) { f.errs = append(f.errs, report.CheckFile(path)) }
 
 // Err joins all that was found, nil for nothing.
 func (f *Faults) Err() error { return errors.Join(f.errs...) }
