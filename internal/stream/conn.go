@@ -178,7 +178,7 @@ func (c *Conn) Err() error {
 	return c.err
 }
 
-// Done is closed when the connection ends.
+// Done returns a channel that is closed when the connection ends.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // NetConn returns the wrapped connection, for its addresses, read deadline and TLS

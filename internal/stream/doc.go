@@ -22,7 +22,7 @@
 //
 // # Concurrency and order
 //
-// Send, Gather, Flush and closing are for any goroutine, reading is for one at a time.
+// Send, Post, Gather, Flush and closing are for any goroutine, reading is for one at a time.
 // Each Send is atomic: its bytes are never interleaved with those of another, and sends
 // of one goroutine, small or large, leave in call order. Large sends of different
 // goroutines leave in the order in which they came.

@@ -21,7 +21,7 @@ func NewNonce() []byte {
 	return n
 }
 
-// Proof is what one side sends to show that it knows the secret: HMAC-SHA256 of its name,
+// Proof returns what one side sends to show that it knows the secret: HMAC-SHA256 of its name,
 // so that no end can be made to answer for the other, of the nonce that it was sent and of
 // its own.
 func Proof(secret []byte, side string, a, b []byte) []byte {

@@ -34,7 +34,7 @@ func (c *Conn) Next(n int) ([]byte, error) {
 	return view, nil
 }
 
-// Buffered is the number of bytes that can be read without blocking.
+// Buffered returns the number of bytes that can be read without blocking.
 func (c *Conn) Buffered() int { return c.end - c.begin }
 
 // makeRoom makes a view of n bytes fit behind begin.

@@ -43,10 +43,7 @@ func (c *Conn) Send(bufs ...[]byte) error {
 	if len(bufs) > MaxSlices {
 		return fmt.Errorf("stream: send of %d slices, at most %d", len(bufs), MaxSlices)
 	}
-	size := 0
-	for _, b := range bufs {
-		size += len(b)
-	}
+	size := sizeOf(bufs)
 	if size == 0 {
 		return c.Err()
 	}
@@ -56,15 +53,19 @@ func (c *Conn) Send(bufs ...[]byte) error {
 	return c.sendSmall(bufs, size)
 }
 
+func sizeOf(bufs [][]byte) (n int) {
+	for _, b := range bufs {
+		n += len(b)
+	}
+	return n
+}
+
 // Post copies bufs, together at most MaxPendingBytes, behind what is pending and leaves
 // the writing to the flusher: for a caller that must not wait for the peer to read. The
 // slices are the caller's again when it returns. It blocks while there is no room, at
 // most until the write timeout closes the connection.
 func (c *Conn) Post(bufs ...[]byte) error {
-	size := 0
-	for _, b := range bufs {
-		size += len(b)
-	}
+	size := sizeOf(bufs)
 	if size > c.cfg.MaxPendingBytes {
 		return fmt.Errorf("stream: post of %d bytes, at most %d", size, c.cfg.MaxPendingBytes)
 	}
@@ -80,10 +81,7 @@ func (c *Conn) Post(bufs ...[]byte) error {
 // Gather is Send for one of many callers at work: before it writes, it lets those that
 // are ready add theirs. Blocking, bounds and slices are as in Send.
 func (c *Conn) Gather(bufs ...[]byte) error {
-	size := 0
-	for _, b := range bufs {
-		size += len(b)
-	}
+	size := sizeOf(bufs)
 	if size >= bigSend || size > c.cfg.MaxPendingBytes || !c.direct || len(bufs) > MaxSlices {
 		return c.Send(bufs...)
 	}
