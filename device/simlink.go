@@ -159,15 +159,10 @@ func (s *SimLink) checkpoint(now time.Duration) checkpoint {
 	return checkpoint{at: now, busy: s.link.busy(now), bytes: s.link.totalBytes}
 }
 
-// Utilization returns the fraction of the last window in which the link was
-// busy, 0 to 1. A window that is not positive means one second; one that is
-// longer than the device's life or than HistoryWindow is cut to that. It is 0 for a
-// device that was opened just now.
-func (s *SimLink) Utilization(window time.Duration) float64 { return s.Usage(window).Busy.Or(0) }
-
-// Usage returns the load over the last window, with the same limits as
-// Utilization. A link without a limit is never busy. Of a device that was opened just
-// now only the bytes are known.
+// Usage returns the load over the last window. A window that is not positive means one
+// second; one that is longer than the device's life or than HistoryWindow is cut to that.
+// A link without a limit is never busy. Of a device that was opened just now only the bytes
+// are known.
 func (s *SimLink) Usage(window time.Duration) Usage {
 	if window <= 0 {
 		window = time.Second

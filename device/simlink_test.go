@@ -53,15 +53,15 @@ func TestSimSharesTheLinkInTurn(t *testing.T) {
 		for i, end := range ends {
 			require.Equal(t, time.Duration(i+1)*100*time.Millisecond, end)
 		}
-		require.InDelta(t, 1, s.Utilization(400*time.Millisecond), 0.001)
+		require.InDelta(t, 1, s.Usage(400*time.Millisecond).Busy.Or(0), 0.001)
 		time.Sleep(400 * time.Millisecond)
-		require.InDelta(t, 0.5, s.Utilization(800*time.Millisecond), 0.02)
+		require.InDelta(t, 0.5, s.Usage(800*time.Millisecond).Busy.Or(0), 0.02)
 		u := s.Usage(800 * time.Millisecond)
 		require.Equal(t, Known(int64(400e3)), u.TotalBytes)
 		require.InDelta(t, 500e3, u.BytesPerSecond.Value, 10e3)
 		require.Equal(t, s.Usage(time.Second).Busy, s.Device().Utilization)
 		time.Sleep(time.Second)
-		require.Zero(t, s.Utilization(0))
+		require.Zero(t, s.Usage(0).Busy.Or(0))
 		require.Equal(t, HistoryWindow, func() time.Duration { time.Sleep(time.Minute); return s.Usage(time.Hour).Window }())
 	})
 }
@@ -73,7 +73,7 @@ func TestSimWithoutLimitNeverBlocks(t *testing.T) {
 		require.NoError(t, s.Use(t.Context(), math.MaxInt64/2))
 		require.Equal(t, begin, time.Now())
 		time.Sleep(time.Second)
-		require.Zero(t, s.Utilization(time.Second))
+		require.Zero(t, s.Usage(time.Second).Busy.Or(0))
 	})
 }
 
