@@ -139,7 +139,7 @@ func (g *Group) start(ctx context.Context, calls ...Call) (*Handle, error) {
 		delete(g.mine, t)
 		return settle(cause)
 	}
-	h, err := g.d.submitCall(t)
+	h, err := g.d.submit(t)
 	if err != nil {
 		return nil, settle(err)
 	}
@@ -168,17 +168,6 @@ func (g *Group) enter(ctx context.Context, s *shape, wrong error) (func(error) e
 	}
 	g.seq = seq
 	return settle, nil
-}
-
-// submitCall hands a call of a group to the thread.
-func (d *Device) submitCall(t *task) (*Handle, error) {
-	t.done = make(chan struct{})
-	err := d.give(t.ctx, func() {
-		t.group.mine[t] = true
-		d.queue = append(d.queue, t)
-		d.launch()
-	})
-	return &Handle{t, d}, err
 }
 
 // issue enqueues calls; of the thread. It reports whether the library is still busy with it.

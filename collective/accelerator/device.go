@@ -58,10 +58,10 @@ func newDevice(l *Library, index int) *Device {
 	}
 }
 
-// Index is the number of the device.
+// Index returns the number of the device.
 func (d *Device) Index() int { return d.index }
 
-// Library is what the device came from.
+// Library returns the library that the device was opened by.
 func (d *Device) Library() *Library { return d.lib }
 
 // start begins the thread and waits until the device is its current one.
@@ -384,13 +384,15 @@ func (d *Device) give(ctx context.Context, work func()) error {
 func (d *Device) submit(t *task) (*Handle, error) {
 	t.done = make(chan struct{})
 	err := d.give(t.ctx, func() {
-		switch {
-		case t.begin == nil:
+		if t.begin == nil {
 			d.waiting = append(d.waiting, t)
-		default:
-			d.queue = append(d.queue, t)
-			d.launch()
+			return
 		}
+		if t.group != nil { // a call
+			t.group.mine[t] = true
+		}
+		d.queue = append(d.queue, t)
+		d.launch()
 	})
 	if err != nil {
 		return nil, err
