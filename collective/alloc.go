@@ -50,7 +50,7 @@ func (g *Group) Alloc(ctx context.Context, t Type, n int) (Buffer, error) {
 	return Buffer{kind: t, bytes: part(a.mem, 0, n*t.Bytes()), from: a}, nil
 }
 
-// Elements are the elements of a buffer, in its memory. The error wraps ErrArgument: T is
+// Elements returns the elements of a buffer, in its memory. The error wraps ErrArgument: T is
 // another type, or the memory has been freed.
 func Elements[T Element](b Buffer) ([]T, error) {
 	var one T
@@ -64,7 +64,7 @@ func Elements[T Element](b Buffer) ([]T, error) {
 	return as[T](b.bytes), nil
 }
 
-// Slice is the elements from begin up to, not including, end, in the same memory. It panics
+// Slice returns the elements from begin up to, not including, end, in the same memory. It panics
 // as slicing does.
 func (b Buffer) Slice(begin, end int) Buffer {
 	if begin < 0 || begin > end || end > b.Len() {

@@ -145,7 +145,7 @@ func (cfg *GradientsConfig) name(i int) string {
 	return cfg.Compression.Name + strconv.Itoa(i)
 }
 
-// Buckets is how many all-reduces one step takes.
+// Buckets returns how many all-reduces one step takes.
 func (s *Gradients) Buckets() int { return len(s.buckets) }
 
 // Ready hands over the gradient of tensor i, which must not be touched before Wait has

@@ -33,7 +33,7 @@ type Element interface {
 	float32 | float64 | Half | Brain | int32 | int64 | uint8
 }
 
-// Bytes is the size of one element, zero for a type that does not exist.
+// Bytes returns the size of one element, zero for a type that does not exist.
 func (t Type) Bytes() int {
 	switch t {
 	case Float32, Int32:
@@ -94,10 +94,10 @@ func typeOf(one any) Type {
 	return Uint8
 }
 
-// Type is the type of the elements.
+// Type returns the type of the elements.
 func (b Buffer) Type() Type { return b.kind }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (b Buffer) Len() int {
 	if b.kind == 0 {
 		return 0

@@ -53,7 +53,8 @@ type Call struct {
 // Handle stands for a call that is under way.
 type Handle struct{ o *operation }
 
-// Done is closed when the call has ended and the buffers are the caller's again.
+// Done returns a channel that is closed when the call has ended and the buffers are the
+// caller's again.
 func (h *Handle) Done() <-chan struct{} { return h.o.done }
 
 // Wait waits for the end of the call and returns its error. The call goes on when ctx ends

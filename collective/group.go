@@ -109,20 +109,20 @@ func newGroup(cfg Config, r roster, o *origin, peers []*peer, shared *hostMemory
 	return g
 }
 
-// Name is the name of the group; one that was split from another has a name of its own.
+// Name returns the name of the group; one that was split from another has a name of its own.
 func (g *Group) Name() string { return g.cfg.Group }
 
-// Rank is the place of this rank in the group, 0 to Size-1.
+// Rank returns the place of this rank in the group, 0 to Size-1.
 func (g *Group) Rank() int { return g.rank }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (g *Group) Size() int { return len(g.peers) }
 
-// Epoch is the number of this group among those that have followed each other. All ranks
+// Epoch returns the number of this group among those that have followed each other. All ranks
 // of a group have the same.
 func (g *Group) Epoch() uint64 { return g.roster.Epoch }
 
-// Members are the names of the ranks, in their order.
+// Members returns the names of the ranks, in their order.
 func (g *Group) Members() []string {
 	names := make([]string, 0, len(g.peers))
 	for _, m := range g.roster.Members {
@@ -131,7 +131,7 @@ func (g *Group) Members() []string {
 	return names
 }
 
-// Completed is how many collective calls this rank has completed without an error. After
+// Completed returns how many collective calls this rank has completed without an error. After
 // a failure ranks may differ by one call for each that was under way.
 func (g *Group) Completed() uint64 {
 	g.mu.Lock()
@@ -139,7 +139,7 @@ func (g *Group) Completed() uint64 {
 	return g.completed
 }
 
-// Done is closed when the group cannot be used any more; Err says why.
+// Done returns a channel that is closed when the group cannot be used any more; Err says why.
 func (g *Group) Done() <-chan struct{} { return g.whole }
 
 // Traffic is what a rank has sent to others and received from them: bytes of elements, as
@@ -151,14 +151,14 @@ type Traffic struct{ Sent, Received int64 }
 // group has sent for itself: calls when it began, and what ranks compare of their times.
 func (g *Group) Traffic() Traffic { return Traffic{g.sent.Load(), g.received.Load()} }
 
-// Err is why the group cannot be used any more, nil while it can.
+// Err returns the reason why the group cannot be used any more, nil while it can.
 func (g *Group) Err() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.err
 }
 
-// Lost are the ranks that this rank knows to be lost, sorted. They are known on all
+// Lost returns the ranks that this rank knows to be lost, sorted. They are known on all
 // other ranks soon, not at once.
 func (g *Group) Lost() []int {
 	g.mu.Lock()

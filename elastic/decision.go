@@ -50,7 +50,7 @@ const (
 	OwnerDown
 )
 
-// String is the code used in logs.
+// String returns the code used in logs.
 func (r Reason) String() string {
 	names := [...]string{
 		"steady", "load", "requested", "below_min", "above_max", "dwelling", "cooling_down", "work_in_flight",
@@ -119,7 +119,7 @@ type Decision struct {
 // Scaled reports whether the number of servers changes.
 func (d Decision) Scaled() bool { return d.From != d.To }
 
-// String is the line of the log:
+// String returns the line of the log:
 //
 //	[ElasticController] Scaled PS: 8→12 Trigger: grad_latency=63ms > threshold=50ms
 //

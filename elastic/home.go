@@ -177,13 +177,13 @@ func (h *Home) note(r federation.Record, revision store.Revision) error {
 	return nil
 }
 
-// Ref is the address of this Home, for sites and clients.
+// Ref returns the address of this Home, for sites and clients.
 func (h *Home) Ref() actor.Ref { return h.ref }
 
-// Done is closed when it leads no more. It has to be closed then.
+// Done returns a channel that is closed when the Home leads no more. Call Close then.
 func (h *Home) Done() <-chan struct{} { return h.done }
 
-// Err says why it leads no more, after Done.
+// Err returns the reason why the Home leads no more, nil before Done is closed.
 func (h *Home) Err() error {
 	select {
 	case <-h.done:

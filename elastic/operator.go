@@ -31,7 +31,7 @@ const (
 	RemoveServer
 )
 
-// String is the name used in logs and errors.
+// String returns the name used in logs and errors.
 func (k Kind) String() string {
 	names := [...]string{
 		AddServer: "add_server", DrainServer: "drain_server", KeepServer: "keep_server",
@@ -84,7 +84,7 @@ var transitions = [...][]Status{
 	TimedOut:  nil,
 }
 
-// String is the name used in logs and errors.
+// String returns the name used in logs and errors.
 func (s Status) String() string {
 	names := [...]string{"created", "started", "succeeded", "failed", "cancelled", "timed_out"}
 	if int(s) < len(names) {

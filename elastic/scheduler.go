@@ -100,7 +100,7 @@ func StartScheduler(ctx context.Context, node *actor.Node, c SchedulerConfig) (*
 	return s, nil
 }
 
-// Ref is the address of the scheduler, for clients on other nodes.
+// Ref returns the address of the scheduler, for clients on other nodes.
 func (s *Scheduler) Ref() actor.Ref { return s.ref }
 
 // answer is what a request to the cluster gave.
@@ -155,17 +155,17 @@ func (s *Scheduler) Release(ctx context.Context, task string) error {
 	return s.do(ctx, func(c *sched.Cluster) error { return c.Release(task) })
 }
 
-// Placement says where a task is; the error wraps sched.ErrUnknown.
+// Placement returns where a task is; the error wraps sched.ErrUnknown.
 func (s *Scheduler) Placement(ctx context.Context, task string) (sched.Placement, error) {
 	return With(ctx, s, func(c *sched.Cluster) (sched.Placement, error) { return c.Placement(task) })
 }
 
-// ClusterResources is what all nodes have.
+// ClusterResources returns the resources of all nodes together.
 func (s *Scheduler) ClusterResources(ctx context.Context) (sched.Resources, error) {
 	return With(ctx, s, func(c *sched.Cluster) (sched.Resources, error) { return c.ClusterResources(), nil })
 }
 
-// AvailableResources is what is not taken.
+// AvailableResources returns those of ClusterResources that are not taken.
 func (s *Scheduler) AvailableResources(ctx context.Context) (sched.Resources, error) {
 	return With(ctx, s, func(c *sched.Cluster) (sched.Resources, error) { return c.AvailableResources(), nil })
 }

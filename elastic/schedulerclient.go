@@ -74,12 +74,12 @@ func (c *SchedulerClient) Release(ctx context.Context, task string) error {
 	return err
 }
 
-// Placement says where a task is; the error wraps sched.ErrUnknown.
+// Placement returns where a task is; the error wraps sched.ErrUnknown.
 func (c *SchedulerClient) Placement(ctx context.Context, task string) (sched.Placement, error) {
 	return callScheduler[sched.Placement](ctx, c, placementRequest{task})
 }
 
-// Resources is what all nodes have, and what is not taken of it.
+// Resources returns the resources of all nodes together, and those of them that are not taken.
 func (c *SchedulerClient) Resources(ctx context.Context) (all, available sched.Resources, err error) {
 	r, err := callScheduler[resourcesReply](ctx, c, resourcesRequest{})
 	return r.All, r.Available, err

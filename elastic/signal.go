@@ -29,7 +29,7 @@ const (
 	maxBytesPerSecond = 1e14
 )
 
-// String is the name used in the log line.
+// String returns the name used in the log line.
 func (s Signal) String() string {
 	names := [...]string{"grad_latency", "gpu_util", "sync_bandwidth"}
 	if int(s) < len(names) {

@@ -156,14 +156,14 @@ func (s *Site) hear(home int, order siteOrder, err error) {
 	}
 }
 
-// Home says who has answered the last report, and false if nobody has.
+// Home returns the Home that has answered the last report, and false if none has.
 func (s *Site) Home() (actor.Ref, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.home, s.heard
 }
 
-// Jobs are the copies that run, start or stop here now, by job.
+// Jobs returns the copies that run, start or stop here now, by job.
 func (s *Site) Jobs() map[string]federation.Copy {
 	s.mu.Lock()
 	defer s.mu.Unlock()

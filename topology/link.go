@@ -53,9 +53,9 @@ const (
 	maxPairScore = 8000
 )
 
-// Score says how well the link connects two devices, 0 (unknown, or down) to 8,000. It is the score
-// of the way over PCIe, sockets and network, 2 to 60, plus 100 for every 25 GB/s of direct
-// links, less the share that Cost takes.
+// Score returns how well the link connects two devices, 0 (unknown, or down) to 8,000. It is
+// the score of the way over PCIe, sockets and network, 2 to 60, plus 100 for every 25 GB/s of
+// direct links, less the share that Cost takes.
 func (l Link) Score() int {
 	path := l.Kind
 	if l.Kind.Direct() {

@@ -50,7 +50,7 @@ func nvlinkRate(capability int) float64 {
 	return rates[KindNVLink]
 }
 
-// PCIeBytesPerSecond is the bandwidth of a slot in one direction, of lanes that make so
+// PCIeBytesPerSecond returns the bandwidth of a slot in one direction, of lanes that make so
 // many gigatransfers per second: 8b/10b coding up to 5 GT/s, from 8 GT/s on 128b/130b (PCI
 // Express Base 3.0, section 4.2).
 func PCIeBytesPerSecond(gigatransfers float64, lanes int) float64 {

@@ -16,7 +16,7 @@ import (
 // everywhere; its value counts on rank 0. It returns the value of rank 0.
 type Exchange func(ctx context.Context, id []byte) ([]byte, error)
 
-// Through is an exchange by a group of the processors' side, of the same ranks.
+// Through returns an Exchange over a group of package collective that has the same ranks.
 func Through(g *collective.Group) Exchange {
 	return func(ctx context.Context, id []byte) ([]byte, error) {
 		b := collective.Of(id)
@@ -283,16 +283,16 @@ func (g *Group) enqueued() bool {
 	return slices.ContainsFunc(g.d.running, func(t *task) bool { return t.group == g && !t.dropped })
 }
 
-// Rank is the place of this rank in the group, 0 to Size-1.
+// Rank returns the place of this rank in the group, 0 to Size-1.
 func (g *Group) Rank() int { return g.cfg.Rank }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (g *Group) Size() int { return g.cfg.Size }
 
-// Device is where the group's buffers are.
+// Device returns the device that has the group's buffers.
 func (g *Group) Device() *Device { return g.d }
 
-// Err is why the group cannot be used any more, nil while it can.
+// Err returns the reason why the group cannot be used any more, nil while it can.
 func (g *Group) Err() error { return g.failure() }
 
 // Abort ends the group on this rank at once. Calls under way return an error that wraps

@@ -108,11 +108,11 @@ func (l *Library) look() error {
 	return nil
 }
 
-// Capabilities says what the library can do.
+// Capabilities returns what the library can do.
 func (l *Library) Capabilities() Capabilities { return l.capabilities }
 
-// Devices is how many devices the process may use. They are numbered from 0 as the runtime
-// does, after the visibility variables of the vendor.
+// Devices returns the number of devices that the process may use. They are numbered from 0
+// as the runtime does, after the visibility variables of the vendor.
 func (l *Library) Devices() int { return l.devices }
 
 // Device begins the use of a device: all that is done with it is done on one thread of the

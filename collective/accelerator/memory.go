@@ -48,10 +48,10 @@ func (d *Device) Wrap(address uintptr, bytes int) (*Memory, error) {
 	return &Memory{d: d, address: abi.Handle(address), bytes: bytes, foreign: true}, nil
 }
 
-// Bytes is how long the memory is.
+// Bytes returns the length of the memory in bytes.
 func (m *Memory) Bytes() int { return m.bytes }
 
-// Address is where it is on the device, for other libraries.
+// Address returns the address of the memory on the device, for other libraries.
 func (m *Memory) Address() uintptr { return uintptr(m.address) }
 
 // Free gives the memory back as soon as nothing is under way on the device: before, the
@@ -98,16 +98,16 @@ func (b Buffer) Part(first, count int) (Buffer, error) {
 	return Buffer{b.m, b.offset + first*b.kind.Bytes(), b.kind, count}, nil
 }
 
-// Type is the type of the elements.
+// Type returns the type of the elements.
 func (b Buffer) Type() Type { return b.kind }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (b Buffer) Len() int { return b.count }
 
-// Memory is where they are.
+// Memory returns the memory that the elements are in.
 func (b Buffer) Memory() *Memory { return b.m }
 
-// Bytes is how much memory they take.
+// Bytes returns the size of all elements in bytes.
 func (b Buffer) Bytes() int { return b.count * b.kind.Bytes() }
 
 func (b Buffer) address() abi.Handle {
@@ -162,7 +162,7 @@ func (h *Host) alloc(bytes int) error {
 	return nil
 }
 
-// Bytes is the memory. It must not be used after Free.
+// Bytes returns the memory. It must not be used after Free.
 func (h *Host) Bytes() []byte { return h.memory }
 
 // Free gives the memory back, when nothing is under way on the device.

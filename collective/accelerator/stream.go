@@ -171,7 +171,7 @@ func (s *Stream) stage(ctx context.Context, b Buffer, host []byte, in bool) erro
 	return nil
 }
 
-// Handle is the stream itself, for other libraries.
+// Handle returns the stream itself, for other libraries.
 func (s *Stream) Handle() uintptr { return uintptr(s.handle) }
 
 // Close ends the stream when nothing is under way on the device. A stream of WrapStream

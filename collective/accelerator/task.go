@@ -66,7 +66,7 @@ type Handle struct {
 	d *Device
 }
 
-// Done is closed when it has ended.
+// Done returns a channel that is closed at the end.
 func (h *Handle) Done() <-chan struct{} { return h.t.done }
 
 // Wait waits for the end and returns the error. When ctx ends before it, it goes on: what

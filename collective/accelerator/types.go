@@ -87,7 +87,7 @@ var typeRows = [typeEnd]typeRow{
 	Float8E5M2: {"float8e5m2", 1, 11, 16},
 }
 
-// Bytes is the size of one element, zero for a type that does not exist.
+// Bytes returns the size of one element, zero for a type that does not exist.
 func (t Type) Bytes() int {
 	if t < typeEnd {
 		return typeRows[t].bytes

@@ -230,7 +230,7 @@ func (f *Feedback) Reset() {
 	}
 }
 
-// Tensors are those that have a residual, by name.
+// Tensors returns the tensors that have a residual, by name.
 func (f *Feedback) Tensors() []Tensor {
 	f.mu.Lock()
 	defer f.mu.Unlock()

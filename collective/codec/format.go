@@ -51,7 +51,7 @@ func (f Format) String() string {
 // Valid reports whether the format exists.
 func (f Format) Valid() bool { return f > 0 && f < formatEnd }
 
-// EncodedLen is how many bytes n elements, not fewer than zero, are encoded to. It is zero
+// EncodedLen returns how many bytes n elements, not fewer than zero, are encoded to. It is zero
 // for a format that does not exist.
 func (f Format) EncodedLen(n int) int {
 	blocks, groups := (n+Block-1)/Block, (n+group-1)/group

@@ -138,7 +138,7 @@ func OpenInlet(ctx context.Context, cfg InletConfig) (*Inlet, error) {
 	return q, err
 }
 
-// Ref is the address that an Outlet needs.
+// Ref returns the address that an Outlet needs.
 func (q *Inlet) Ref() actor.Ref { return q.ref }
 
 // Take returns the next tensor, in the order in which they were put. It waits until ctx ends;
@@ -336,8 +336,9 @@ func (o *Outlet) announce(t token) {
 	<-o.room
 }
 
-// Err is why this end cannot be used any more, nil while it can. An inlet, or its node, that
-// is gone ends the group as well: the error wraps that of the group and the reason.
+// Err returns the reason why this end cannot be used any more, nil while it can. An inlet, or
+// its node, that is gone ends the group as well: the error wraps that of the group and the
+// reason.
 func (o *Outlet) Err() error { return context.Cause(o.life) }
 
 // Close ends this end of the queue; what is in it can be taken all the same. Twice is fine.

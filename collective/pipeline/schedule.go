@@ -47,7 +47,7 @@ func Steps(stage, stages, micros int) ([]Step, error) {
 	return steps, nil
 }
 
-// InFlight is how many micro-batches are in flight in a stage at most.
+// InFlight returns how many micro-batches are in flight in a stage at most.
 func InFlight(stage, stages, micros int) int { return min(stages-stage, micros) }
 
 func checkShape(stage, stages, micros int) error {

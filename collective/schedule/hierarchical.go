@@ -125,8 +125,8 @@ func Nest(rank int, s Shape) (Nested, error) {
 	return n, nil
 }
 
-// Among is a plan of as many ranks as there are in the list, which has their numbers in a larger
-// group.
+// Among returns a plan of as many ranks as there are in the list, which has their numbers in
+// a larger group.
 func (p Plan) Among(ranks []int) Plan {
 	p.Steps = slices.Clone(p.Steps)
 	for i := range p.Steps {

@@ -23,7 +23,7 @@ var ErrShape = errors.New("schedule: no such plan")
 // Range is the elements from Begin up to, not including, End.
 type Range struct{ Begin, End int }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (r Range) Len() int { return r.End - r.Begin }
 
 // Overlaps reports whether the ranges share an element.

@@ -327,10 +327,10 @@ func (c *Cluster) Cordon(name string, cordoned bool) error {
 	return nil
 }
 
-// ClusterResources is what all nodes have.
+// ClusterResources returns the resources of all nodes together.
 func (c *Cluster) ClusterResources() Resources { return c.resources(c.total, amounts{}) }
 
-// AvailableResources is what is not taken: at every time between nothing and
+// AvailableResources returns what is not taken: at every time between nothing and
 // ClusterResources. A task that is smaller may still find no node with room.
 func (c *Cluster) AvailableResources() Resources { return c.resources(c.total, c.used) }
 
@@ -349,10 +349,10 @@ func (c *Cluster) resources(have, used amounts) Resources {
 	return r
 }
 
-// NumNodes is the number of nodes.
+// NumNodes returns the number of nodes.
 func (c *Cluster) NumNodes() int { return len(c.hosts) }
 
-// NumTasks is the number of tasks that are placed.
+// NumTasks returns the number of tasks that are placed.
 func (c *Cluster) NumTasks() int { return len(c.byID) }
 
 // find returns the place of a node.

@@ -62,7 +62,7 @@ func (c *Cluster) Grow(tasks []Task, types []NodeType) (Growth, error) {
 	return g, nil
 }
 
-// Shrink says which nodes can go: those on which nothing is placed, not even a task that
+// Shrink returns which nodes can go: those on which nothing is placed, not even a task that
 // takes nothing, but for those that the tasks that wait need. So what it takes away, Grow
 // does not ask for again. Names are in order.
 func (c *Cluster) Shrink(waiting []Task) []string {

@@ -19,7 +19,7 @@ type idleNode struct {
 	work  uint64
 }
 
-// Expired says which of the nodes that Shrink names have been idle for After at a time, which
+// Expired returns which of the nodes that Shrink names have been idle for After at a time, which
 // is counted from any beginning. Names are in order. A time that goes back expires nothing.
 func (d *Idle) Expired(c *Cluster, now time.Duration, waiting []Task) []string {
 	nodes := make(map[string]idleNode)

@@ -2,7 +2,7 @@ package sched
 
 import "github.com/elasticps/elasticps/topology"
 
-// ByTopology is a Config.PickDevices that follows the links of the devices of each node,
+// ByTopology returns a Config.PickDevices that follows the links of the devices of each node,
 // by its name: those that are well connected are taken together, and what is left stays
 // so ([topology.Graph.Choose]). Device i of a node is accelerator i of its graph, in the order
 // of Graph.Accelerators. Nodes without a graph, and devices that it does not have, are

@@ -61,10 +61,10 @@ func (n Node) check(levels []string) error {
 // DeviceSet is a set of devices of one node; bit i stands for device i.
 type DeviceSet uint32
 
-// Has says whether device i is in the set.
+// Has reports whether device i is in the set.
 func (d DeviceSet) Has(i int) bool { return d>>i&1 == 1 }
 
-// Len is the number of devices in the set.
+// Len returns the number of devices in the set.
 func (d DeviceSet) Len() int { return bits.OnesCount32(uint32(d)) }
 
 // List returns the devices in ascending order, in a new slice.

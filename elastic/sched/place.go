@@ -50,7 +50,7 @@ type choice struct {
 	devices DeviceSet
 }
 
-// Decide says where a task would go now, without placing it. The error wraps ErrNoRoom
+// Decide returns where a task would go now, without placing it. The error wraps ErrNoRoom
 // or ErrInfeasible and does not say more, so that a decision allocates nothing; Explain
 // does. The task is expected to be valid.
 func (c *Cluster) Decide(t Task) (Placement, error) {
@@ -283,7 +283,7 @@ func (c *Cluster) Release(task string) error {
 	return nil
 }
 
-// Placement says where a task is.
+// Placement returns where a task is.
 func (c *Cluster) Placement(task string) (Placement, error) {
 	id, ok := c.byID[task]
 	if !ok {
@@ -303,7 +303,7 @@ type Usage struct {
 	Devices []Milli
 }
 
-// Usage says what is taken of each node, by name.
+// Usage returns what is taken of each node, by name.
 func (c *Cluster) Usage() map[string]Usage {
 	all := make(map[string]Usage, len(c.hosts))
 	for i := range c.hosts {
@@ -317,7 +317,7 @@ func (c *Cluster) Usage() map[string]Usage {
 	return all
 }
 
-// Fragmentation is the part of all devices that is idle and that the expected tasks
+// Fragmentation returns the part of all devices that is idle and that the expected tasks
 // cannot use, 0 to 1, and the same as a part of what is idle.
 func (c *Cluster) Fragmentation() (ofAll, ofIdle float64) {
 	if c.mix == nil {

@@ -130,7 +130,7 @@ type Resources struct {
 	Custom      map[string]Milli
 }
 
-// Accelerator is the sum over all device models.
+// Accelerator returns the sum over all device models.
 func (r Resources) Accelerator() Milli {
 	var sum Milli
 	for _, v := range r.Devices {

@@ -62,7 +62,7 @@ type Load struct {
 	Period, Phase time.Duration
 }
 
-// Peak is the highest load.
+// Peak returns the highest load.
 func (l Load) Peak() float64 { return l.Mean + l.Swing }
 
 // World is what is taken for granted of machines. A zero field is the default in brackets.

@@ -30,7 +30,7 @@ func kinds() []kindOfNode {
 	}
 }
 
-// Mixed is a cluster with that many devices, a multiple of 8, of four vendors: blocks of
+// Mixed returns a cluster with that many devices, a multiple of 8, of four vendors: blocks of
 // eight racks of eight nodes, each rack of one kind.
 func Mixed(devices int) []sched.Node {
 	var nodes []sched.Node
@@ -49,7 +49,7 @@ func Mixed(devices int) []sched.Node {
 	return nodes
 }
 
-// Levels are those of the domains of Mixed.
+// Levels returns the levels of the failure domains of Mixed.
 func Levels() []string { return []string{"block", "rack"} }
 
 // day makes the jobs of Day.
@@ -58,7 +58,7 @@ type day struct {
 	jobs []Job
 }
 
-// Day is a day of training and inference that asks for load (as 0.95) of the devices of
+// Day returns a day of training and inference that asks for load (as 0.95) of the devices of
 // Mixed, in the mean: those that run when it begins, and those that come. The same seed gives
 // the same jobs.
 //

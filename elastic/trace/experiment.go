@@ -18,7 +18,7 @@ const MaxLoad = 200
 // it the curves of all seeds come out as published, with its neighbours none does.
 const watches = 10
 
-// Arrivals is the order in which the tasks of a trace come in the experiment of Weng et al.
+// Arrivals returns the order in which the tasks of a trace come in the experiment of Weng et al.
 // (Beware of Fragmentation, USENIX ATC 2023): all of them, shuffled, and then tasks
 // drawn from them until what came would be more than load percent of the devices, or without as
 // many of them, drawn, as are more than that. It returns places in tasks, which are taken in the

@@ -56,13 +56,13 @@ func late(took time.Duration) time.Duration {
 	return took
 }
 
-// Waited is how long a goroutine has waited for a processor since Watch, the present nap
+// Waited returns how long a goroutine has waited for a processor since Watch, the present nap
 // included: it may be the watch that is starved.
 func (m *Meter) Waited() time.Duration {
 	return time.Duration(m.waited.Load()) + late(time.Since(m.began)-time.Duration(m.since.Load()))
 }
 
-// Took is the time since Watch.
+// Took returns the time since Watch.
 func (m *Meter) Took() time.Duration { return time.Since(m.began) }
 
 // Less requires that what took so long would have taken less than the bound with a processor.

@@ -124,7 +124,7 @@ func (t *Table) AppendWaiting(block int, dst []byte) []byte {
 	return dst
 }
 
-// WaitingBytes is how many bytes AppendWaiting appends.
+// WaitingBytes returns how many bytes AppendWaiting appends.
 func (t *Table) WaitingBytes(block int) int {
 	b := &t.blocks[block]
 	switch {

@@ -100,7 +100,7 @@ const (
 	LowestNorm
 )
 
-// String is the name of the policy as used in errors and logs.
+// String returns the name of the policy as used in errors and logs.
 func (e Eviction) String() string {
 	switch e {
 	case Refuse:

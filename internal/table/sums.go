@@ -44,7 +44,7 @@ func (b *block) movedSum(p place) {
 	}
 }
 
-// Dirty is the number of rows of a block that have a sum.
+// Dirty returns the number of rows of a block that have a sum.
 func (t *Table) Dirty(block int) int {
 	s := &t.blocks[block].sums
 	return len(s.places) - s.gone

@@ -80,16 +80,16 @@ func newBlock(l *layout, index []*segment) block {
 	return block{rows: rows{layout: l, dir: index}}
 }
 
-// Blocks is the number of blocks of the shard, which never changes.
+// Blocks returns the number of blocks of the shard, which never changes.
 func (t *Table) Blocks() int { return len(t.blocks) }
 
-// Len is the number of rows of a block.
+// Len returns the number of rows of a block.
 func (t *Table) Len(block int) int { return t.blocks[block].n }
 
-// Rows is the number of rows of all blocks.
+// Rows returns the number of rows of all blocks.
 func (t *Table) Rows() int64 { return t.rows }
 
-// Bytes is the memory that rows, index, counters and sums take, without what the
+// Bytes returns the memory that rows, index, counters and sums take, without what the
 // allocator adds. It looks at every block.
 func (t *Table) Bytes() int64 {
 	const blockHeader = 160
@@ -104,7 +104,7 @@ func (t *Table) Bytes() int64 {
 	return n
 }
 
-// BlockOf is the block that the row of an id is in, whether or not there is one; -1 if the
+// BlockOf returns the block that the row of an id is in, whether or not there is one; -1 if the
 // id belongs to another shard.
 func (t *Table) BlockOf(id int64) int {
 	element := t.element(shard.Hash(id))

@@ -23,7 +23,7 @@ const (
 	ascendIDBytes = 4108
 )
 
-// IDBytes is how long the id of a communicator is.
+// IDBytes returns the length of the id of a communicator in bytes.
 func (v Vendor) IDBytes() int {
 	if v == Ascend {
 		return ascendIDBytes
@@ -31,7 +31,7 @@ func (v Vendor) IDBytes() int {
 	return familyIDBytes
 }
 
-// Tag is the build tag that a program needs for the vendor.
+// Tag returns the build tag that a program needs for the vendor.
 func (v Vendor) Tag() string {
 	return [...]string{NVIDIA: "nccl", AMD: "rccl", MooreThreads: "musa", Ascend: "hccl"}[v]
 }

@@ -126,14 +126,14 @@ func (l *Library) Close() error {
 	return nil
 }
 
-// Has says which of the optional functions the library has.
+// Has returns the optional functions that the library has.
 func (l *Library) Has() Optional { return Optional(C.shim_has(l.shim)) }
 
 func (l *Library) call(r *request) int {
 	return int(C.shim_call(l.shim, (*C.shim_request)(unsafe.Pointer(r))))
 }
 
-// Text says what a code of the runtime or of the communicators means, and what else is
+// Text returns what a code of the runtime or of the communicators means, and what else is
 // known of the communicator, if it is not zero.
 func (l *Library) Text(ofRuntime bool, code int, comm Handle) string {
 	const room = 512
@@ -167,7 +167,7 @@ func NewChild(excluded []int32) *Child {
 	return c
 }
 
-// Handle is what the library has written, 0 before.
+// Handle returns what the library has written, 0 before.
 func (c *Child) Handle() Handle { return Handle(C.child((*C.uintptr_t)(c.room))) }
 
 // Close frees the memory, when the library uses it no more.

@@ -113,7 +113,7 @@ func (f *Fake) Open(t *testing.T) *accelerator.Library {
 	return l
 }
 
-// Config is what opens it.
+// Config returns the configuration that opens it.
 func (f *Fake) Config() accelerator.Config {
 	return accelerator.Config{Vendors: []accelerator.Vendor{f.Vendor}, Library: f.Path, Runtime: f.Path}
 }

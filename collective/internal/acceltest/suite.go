@@ -19,7 +19,7 @@ var Types = []accelerator.Type{
 
 var ops = []collective.Op{collective.Sum, collective.Product, collective.Min, collective.Max, collective.Average}
 
-// Values are elements of a rank that all types hold exactly.
+// Values returns elements of a rank that all types hold exactly.
 func Values(t accelerator.Type, rank, n int) []float64 {
 	values := make([]float64, n)
 	for i := range values {
@@ -35,7 +35,7 @@ func Values(t accelerator.Type, rank, n int) []float64 {
 	return values
 }
 
-// Reduced is what values of n ranks are combined to. Averages of integers are truncated.
+// Reduced returns what values of n ranks are combined to. Averages of integers are truncated.
 func Reduced(t accelerator.Type, op collective.Op, values [][]float64) []float64 {
 	result := append([]float64(nil), values[0]...)
 	for _, v := range values[1:] {

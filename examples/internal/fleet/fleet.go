@@ -114,7 +114,7 @@ func (f *Fleet) Scale(ctx context.Context, n int) error {
 // Client reads and writes the parameters without being a worker. It belongs to the Fleet.
 func (f *Fleet) Client() *ps.Client { return f.client }
 
-// NumServers is how many servers there were a moment ago.
+// NumServers returns how many servers there were a moment ago.
 func (f *Fleet) NumServers() int { return f.recorder.NumServers() }
 
 // Train calls work with n workers at once and returns when all have returned. The first

@@ -57,10 +57,10 @@ func (b *Batch) Use(ids []int64) {
 	b.ids = append(b.ids, ids...)
 }
 
-// IDs are the distinct rows, in the order of their places. They are valid until the next Reset.
+// IDs returns the distinct rows, in the order of their places. They are valid until the next Reset.
 func (b *Batch) IDs() []int64 { return b.ids }
 
-// Len is the number of distinct rows.
+// Len returns the number of distinct rows.
 func (b *Batch) Len() int { return len(b.ids) }
 
 // Zero sets the gradients of all rows that were added to zero. Pull does it too: Zero is for
@@ -79,10 +79,10 @@ func (b *Batch) Pull(ctx context.Context, c Client) error {
 	return c.PullRows(ctx, b.table, b.ids, b.values)
 }
 
-// Row is the row at a place, as pulled. It is valid until the next Pull.
+// Row returns the row at a place, as pulled. It is valid until the next Pull.
 func (b *Batch) Row(at int) []float32 { return b.values[at*b.dim : (at+1)*b.dim : (at+1)*b.dim] }
 
-// Grad is the gradient of the row at a place, for the caller to add to. It is valid until
+// Grad returns the gradient of the row at a place, for the caller to add to. It is valid until
 // the next Zero or Pull.
 func (b *Batch) Grad(at int) []float32 { return b.grads[at*b.dim : (at+1)*b.dim : (at+1)*b.dim] }
 

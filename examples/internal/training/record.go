@@ -106,7 +106,7 @@ func (r *Recorder) Sample(ctx context.Context) error {
 	return nil
 }
 
-// NumServers is the number of servers at the last sample.
+// NumServers returns the number of servers at the last sample.
 func (r *Recorder) NumServers() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
