@@ -25,11 +25,11 @@
 //	order, records, ok := home.Answer(now, report)           // if ok, save the records, then send the order
 //
 //	site, err := federation.NewSite(federation.Config{}, "east", incarnation)
-//	report := site.Report(now, free)                         // each Config.Interval; send it
-//	actions := site.Obey(now, order)                         // when the answer comes
-//	actions = site.Expire(now)                               // by site.Deadline()
-//	site.Refused(copy); site.Evicted(copy); site.Ended(copy) // what became of a start,
-//	site.Stopped(copy)                                       // and of a stop
+//	report := site.Report(now, free)     // each Config.Interval; send it
+//	actions := site.Obey(now, order)     // when the answer comes
+//	actions = site.Expire(now)           // by site.Deadline()
+//	site.Refused(copy); site.Ended(copy) // what became of a start,
+//	site.Stopped(copy)                   // and of a stop
 //
 // # Where a job goes
 //

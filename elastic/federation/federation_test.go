@@ -75,7 +75,7 @@ func TestCase38BackToAllSites(t *testing.T) {
 	where, err := h.Where(now, "j")
 	require.NoError(t, err)
 	require.Equal(t, "west", where)
-	west.Evicted(first)
+	west.Refused(first)
 	require.Empty(t, ask(west, 8000), "whatever has become free there")
 	require.Empty(t, ask(east, 2000))
 	second := started(t, ask(north, 3000))
@@ -83,7 +83,7 @@ func TestCase38BackToAllSites(t *testing.T) {
 	north.Refused(second)
 	require.Empty(t, ask(north, 3000))
 	third := started(t, ask(east, 2000))
-	east.Evicted(third)
+	east.Refused(third)
 	require.Empty(t, ask(east, 2000))
 	require.Empty(t, ask(west, 1000), "it rests")
 	now += config.Retry

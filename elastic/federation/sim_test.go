@@ -251,7 +251,7 @@ func (w *world) stepProcess(s *cluster, p *process) {
 		s.site.Stopped(p.Copy) // it may have been told to stop
 	case w.chance(1):
 		end("evicted")
-		s.site.Evicted(p.Copy)
+		s.site.Refused(p.Copy)
 		s.site.Stopped(p.Copy)
 	}
 }

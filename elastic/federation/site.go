@@ -122,7 +122,7 @@ func (s *Site) Expire(now time.Duration) []Action {
 	return actions
 }
 
-// Deadline is when Expire has something to return if nothing comes before, and false if never.
+// Deadline returns when Expire has something to return if nothing comes before, and false if never.
 func (s *Site) Deadline() (time.Duration, bool) {
 	first, found := time.Duration(math.MaxInt64), false
 	for _, h := range s.copies {
@@ -133,11 +133,9 @@ func (s *Site) Deadline() (time.Duration, bool) {
 	return first, found
 }
 
-// Refused says that a copy found no room.
+// Refused says that a copy found no room, or had to go for another job of the cluster and has
+// stopped.
 func (s *Site) Refused(c Copy) { s.over(c, Refused) }
-
-// Evicted says that a copy had to go for another job of the cluster, and has stopped.
-func (s *Site) Evicted(c Copy) { s.over(c, Refused) }
 
 // Ended says that a copy is done.
 func (s *Site) Ended(c Copy) { s.over(c, Ended) }

@@ -18,7 +18,7 @@ func (c *Cluster) Adopt(g Gang, placements []Placement) error {
 	}
 	var made *gang
 	if g.ID != "" {
-		made = &gang{id: g.ID, min: min(cmp.Or(g.Min, len(g.Tasks)), len(placements))}
+		made = &gang{min: min(cmp.Or(g.Min, len(g.Tasks)), len(placements))}
 	}
 	var ids []int32
 	for i, p := range placements {

@@ -38,7 +38,6 @@ type Gang struct {
 
 // gang is one that runs.
 type gang struct {
-	id           string
 	min, running int
 	guard        int // nobody of this priority or a lower one takes the whole gang down
 }
@@ -159,7 +158,7 @@ func (c *Cluster) tryGang(g Gang) ([]Placement, error) {
 	if parts == nil {
 		return nil, ErrNoRoom
 	}
-	made := &gang{id: g.ID, min: least}
+	made := &gang{min: least}
 	var placements []Placement
 	for _, p := range parts {
 		for range p.count {
@@ -173,7 +172,7 @@ func (c *Cluster) tryGang(g Gang) ([]Placement, error) {
 
 // placeOneByOne is for gangs that may lie anywhere.
 func (c *Cluster) placeOneByOne(g Gang, least int) ([]Placement, error) {
-	made := &gang{id: g.ID, min: least}
+	made := &gang{min: least}
 	var placements []Placement
 	for i := range g.Tasks {
 		ch, err := c.decide(&g.Tasks[i])
@@ -208,9 +207,6 @@ func (g *gang) enter(r *record) {
 		g.guard = MaxPriority
 	}
 }
-
-// leaveGang notes that a member is gone.
-func (c *Cluster) leaveGang(g *gang) { g.running-- }
 
 // times is how often a node takes a need.
 func (h *host) times(n need, memory int64) int {

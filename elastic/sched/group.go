@@ -112,15 +112,10 @@ func (c *Cluster) PlaceGroup(g Group) ([]Placement, error) {
 
 // reserve places the bundles by the strategy, or leaves everything as it was.
 func (c *Cluster) reserve(g *group) error {
-	order := g.order()
-	var err error
-	switch g.Strategy {
-	case StrictPack, Pack:
-		err = c.packBundles(g, order)
-	default:
-		err = c.spreadBundles(g, order)
+	if g.Strategy == Pack || g.Strategy == StrictPack {
+		return c.packBundles(g, g.order())
 	}
-	return err
+	return c.spreadBundles(g, g.order())
 }
 
 // order is the bundles, the largest first: the one that is hardest to place.

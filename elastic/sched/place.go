@@ -251,7 +251,7 @@ func (c *Cluster) drop(id int32) {
 	c.records[last].place = r.place
 	h.tasks = h.tasks[:len(h.tasks)-1]
 	if r.gang != nil {
-		c.leaveGang(r.gang)
+		r.gang.running--
 	}
 	if r.task.ID != "" && c.byID[r.task.ID] == id {
 		delete(c.byID, r.task.ID)

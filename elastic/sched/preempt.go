@@ -303,7 +303,7 @@ func (c *Cluster) Complete(id string) ([]Task, error) {
 			c.drop(rec)
 		}
 	}
-	made := &gang{id: h.plan.gang, min: h.plan.least}
+	made := &gang{min: h.plan.least}
 	for k, pl := range h.plan.Placements {
 		i, _ := c.find(pl.Node)
 		c.commit(h.plan.tasks[k], choice{i, pl.Devices})

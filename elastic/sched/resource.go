@@ -78,9 +78,6 @@ func (r Request) normal() Request {
 	return r
 }
 
-// Validate reports every fault of the request at once, each with its value and bound.
-func (r Request) Validate() error { return prefixed(r.check()) }
-
 // prefixed puts the name of the package in front of what check has found.
 func prefixed(err error) error {
 	if err == nil {

@@ -15,7 +15,7 @@ const (
 	planSteps   = 16_384
 )
 
-// victims counts tasks that would have to go: a thousand for each, and its priority.
+// cost is what tasks that would have to go count for: a thousand each, and its priority.
 type cost int
 
 const perVictim cost = 1000
