@@ -122,13 +122,7 @@ func (f *Feedback) Hold(ctx context.Context, at Place, tensors ...Tensor) (*Held
 
 // Release ends the use of Values.
 func (h *Held) Release() {
-	if !kernel.AllFinite(h.Values) {
-		for i, x := range h.Values {
-			if x-x != 0 {
-				h.Values[i] = 0
-			}
-		}
-	}
+	dropNonFinite(h.Values)
 	h.feedback.mu.Lock()
 	defer h.feedback.mu.Unlock()
 	h.run.held, h.Values = false, nil

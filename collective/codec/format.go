@@ -156,6 +156,11 @@ func (f Format) EncodeRest(dst []byte, x []float32) error {
 // lost leaves in x its difference to y, and zero for what is not finite.
 func lost(x, y []float32) {
 	kernel.Axpy(x, -1, y)
+	dropNonFinite(x)
+}
+
+// dropNonFinite sets to zero what is not finite.
+func dropNonFinite(x []float32) {
 	if kernel.AllFinite(x) {
 		return
 	}

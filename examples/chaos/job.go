@@ -38,15 +38,15 @@ type event struct {
 
 // outcome is what came of one training.
 type outcome struct {
-	events             []event
-	steps              int
-	sent, acknowledged int64
-	lost, doubled      int64
-	accuracy           float64
-	wall               time.Duration
-	rounds             []time.Duration // of the probe, sorted
-	joined             int             // workers, replacements included
-	gone               string          // why a shard is lost with all its copies
+	events        []event
+	steps         int
+	acknowledged  int64
+	lost, doubled int64
+	accuracy      float64
+	wall          time.Duration
+	rounds        []time.Duration // of the probe, sorted
+	joined        int             // workers, replacements included
+	gone          string          // why a shard is lost with all its copies
 }
 
 // job is one training with everything that belongs to it. The part in this process is the
@@ -314,7 +314,6 @@ func (j *job) judge(ctx context.Context, o *outcome) (err error) {
 	accounts := j.feed.Accounts()
 	o.steps, o.joined, o.rounds = j.feed.Progress().Step, len(accounts), j.prober.took()
 	for _, a := range accounts {
-		o.sent += int64(a.Sent)
 		o.acknowledged += int64(a.Acknowledged)
 	}
 	if o.lost, o.doubled, err = training.Audit(ctx, j.client, j.plan, accounts); err != nil {

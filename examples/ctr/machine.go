@@ -57,7 +57,6 @@ var _ client = (*ps.Client)(nil)
 // rows that one batch of samples uses: the logit of a click is a bias, a weight for each
 // feature and, for each pair of features, the product of their factors.
 type machine struct {
-	dim      int
 	bias     [1]float32
 	biasGrad [1]float32
 	weights  *rows.Batch
@@ -68,7 +67,7 @@ type machine struct {
 
 func newMachine(dim int) *machine {
 	return &machine{
-		dim: dim, weights: rows.NewBatch(weightTable, 1), factors: rows.NewBatch(factorTable, dim), sum: make([]float32, dim),
+		weights: rows.NewBatch(weightTable, 1), factors: rows.NewBatch(factorTable, dim), sum: make([]float32, dim),
 	}
 }
 

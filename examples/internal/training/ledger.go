@@ -13,7 +13,6 @@ type Counts [numProbes]int64
 // Account is what is known of one worker.
 type Account struct {
 	Slot int
-	Name string
 	// Started counts the steps handed out, Confirmed those that the worker said
 	// all of whose pushes were acknowledged, by probe. A worker that dies in the
 	// middle of a step has one more started than confirmed.
@@ -67,7 +66,7 @@ func (l *ledger) join(name string) (slot int, err error) {
 		return 0, fmt.Errorf("training: worker %q is refused: %d workers have joined, at most %d", name, len(l.accounts), most)
 	}
 	slot = len(l.accounts)
-	l.accounts = append(l.accounts, Account{Slot: slot, Name: name})
+	l.accounts = append(l.accounts, Account{Slot: slot})
 	l.doing = append(l.doing, noStep)
 	l.gone = append(l.gone, false)
 	return slot, nil

@@ -90,13 +90,9 @@ func RunWorker(ctx context.Context, cfg WorkerConfig) error {
 }
 
 func (w *worker) join(ctx context.Context, alive actor.Ref) error {
-	answer, err := w.cfg.Node.Call(ctx, w.cfg.Feed, joinRequest{Worker: alive, Name: w.cfg.Name})
+	joined, err := actor.Call[joinReply](ctx, w.cfg.Node, w.cfg.Feed, joinRequest{Worker: alive, Name: w.cfg.Name})
 	if err != nil {
 		return err
-	}
-	joined, ok := answer.(joinReply)
-	if !ok {
-		return fmt.Errorf("the feed answered with a %T", answer)
 	}
 	w.slot, w.sharedRow = joined.Slot, joined.Plan.sharedRow()
 	if n := w.cfg.Train.Len(); n < joined.Plan.NumImages {
@@ -188,15 +184,7 @@ func pause(ctx context.Context, d time.Duration) error {
 func (w *worker) ask(ctx context.Context, m nextRequest) (nextReply, error) {
 	load := w.client.Load()
 	m.Sent, m.Acknowledged = load.PushesSent, load.PushesAcknowledged
-	answer, err := w.cfg.Node.Call(ctx, w.cfg.Feed, m)
-	if err != nil {
-		return nextReply{}, err
-	}
-	reply, ok := answer.(nextReply)
-	if !ok {
-		return nextReply{}, fmt.Errorf("the feed answered with a %T", answer)
-	}
-	return reply, nil
+	return actor.Call[nextReply](ctx, w.cfg.Node, w.cfg.Feed, m)
 }
 
 // step computes a gradient, pushes it and the probe, and pulls what is new.
