@@ -212,7 +212,6 @@ func (j *job) disturb(ctx context.Context, faults *schedule) (events []event, er
 	var mu sync.Mutex
 	busy := map[string]bool{}
 	var running sync.WaitGroup
-	defer running.Wait()
 	failed := func() error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -224,10 +223,7 @@ func (j *job) disturb(ctx context.Context, faults *schedule) (events []event, er
 		if ctx.Err() == nil && !j.Overlap {
 			err = j.healthy(ctx) // a server that others starve may have lost a follower since
 		}
-		if ctx.Err() != nil {
-			return events, context.Cause(ctx)
-		}
-		if err != nil || j.prober.isLost() != nil {
+		if ctx.Err() != nil || failed() != nil || j.prober.isLost() != nil {
 			break
 		}
 		mu.Lock()
@@ -252,6 +248,9 @@ func (j *job) disturb(ctx context.Context, faults *schedule) (events []event, er
 		}
 	}
 	running.Wait()
+	if ctx.Err() != nil {
+		return events, context.Cause(ctx)
+	}
 	slices.SortFunc(events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 	if err == nil {
 		err = j.healthy(ctx)
