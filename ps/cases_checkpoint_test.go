@@ -435,6 +435,29 @@ func TestCheckpointFails(t *testing.T) {
 	}
 }
 
+// TestCheckpointBeforeServers: a checkpoint of a job without servers waits for them, and says
+// so when its time is over.
+func TestCheckpointBeforeServers(t *testing.T) {
+	settled(t)
+	storage := checkpoint.Folder(t.TempDir())
+	c := newCluster(t, layersJob(1, 2, 100), saving(storage))
+	ctx, cancel := context.WithTimeout(c.ctx, 100*time.Millisecond)
+	defer cancel()
+	_, err := c.admin.Checkpoint(ctx, true)
+	require.ErrorIs(t, err, ps.ErrNotPlaced)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	saved := make(chan ps.CheckpointReport, 1)
+	go func() {
+		r, _ := c.admin.Checkpoint(c.ctx, true)
+		saved <- r
+	}()
+	c.servers(1)
+	r := <-saved
+	require.NoError(t, r.Err())
+	_, err = checkpoint.Open(c.ctx, storage, r.Name)
+	require.NoError(t, err)
+}
+
 // TestServerDiesDuringCheckpoint: what it owned is saved by the follower that takes over.
 func TestServerDiesDuringCheckpoint(t *testing.T) {
 	storage := &slowStorage{Storage: checkpoint.Folder(t.TempDir()), begun: make(chan string, 100), release: make(chan struct{})}

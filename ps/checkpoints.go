@@ -90,8 +90,9 @@ func (r CheckpointReport) Err() error {
 }
 
 // Checkpoint has a checkpoint written, an increment if one is due, and returns when it is
-// there. Training goes on meanwhile. An error of Checkpoint itself means that it is not
-// known whether it will be written.
+// there. Training goes on meanwhile. Before the layers are placed it waits until they are, or
+// fails with ErrNotPlaced at the end of ctx. Any other error of Checkpoint itself means that it
+// is not known whether it will be written.
 func (a *Admin) Checkpoint(ctx context.Context, full bool) (CheckpointReport, error) {
 	return ask[CheckpointReport](ctx, a.node, a.coordinator, checkpointRequest{Nonce: randomID(), Full: full})
 }
@@ -120,7 +121,7 @@ func (c *Coordinator) checkpoint(req *actor.Request, m checkpointRequest) {
 		req.Fail(errNoStorage)
 		return
 	}
-	k := &c.checks
+	k, unplaced := &c.checks, len(c.places.unplaced())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
@@ -130,6 +131,8 @@ func (c *Coordinator) checkpoint(req *actor.Request, m checkpointRequest) {
 		k.waiting = append(k.waiting, req)
 	case k.nonce != "":
 		req.Fail(fmt.Errorf("%w: a checkpoint is being written", ErrConflict))
+	case unplaced > 0: // it is asked again
+		req.Fail(fmt.Errorf("%w: %d of %d shards have no server", ErrNotPlaced, unplaced, len(c.shards)))
 	default:
 		k.nonce, k.waiting = m.Nonce, []*actor.Request{req}
 		c.beginCheckpoint(m.Full)
