@@ -15,7 +15,11 @@ import (
 // bereft is a job of one shard that has five pushes in a checkpoint and seven more since, all
 // of them reported. It returns the processes that have the shard.
 func bereft(t *testing.T, servers ...shard.ServerID) (c *cluster, w *ps.Client, having map[string]*process) {
-	c, having = newCluster(t, layersJob(1, 1, 100), saving(checkpoint.Folder(t.TempDir()))), map[string]*process{}
+	return bereftIn(t, &heldStorage{Folder: checkpoint.Folder(t.TempDir())}, servers...)
+}
+
+func bereftIn(t *testing.T, s *heldStorage, servers ...shard.ServerID) (c *cluster, w *ps.Client, having map[string]*process) {
+	c, having = newCluster(t, layersJob(1, 1, 100), saving(s.Folder), func(c *cluster) { c.cfg.Checkpoints.Storage = s }), map[string]*process{}
 	all := map[shard.ServerID]*process{}
 	for _, id := range servers {
 		all[id] = c.process("server", string(id))

@@ -81,25 +81,27 @@ func (c *Coordinator) notSeen(id shard.ServerID, held map[shard.ID]shard.Record)
 	return rest
 }
 
-// refillLater goes on with the shards that the run of their owner that counts has never had,
-// when the earlier ones are over. The caller holds c.mu.
-func (c *Coordinator) refillLater() {
+// replaceLost goes on with the shards that the run of their owner that counts does not have:
+// a follower may be back by now, or the earlier runs over. The caller holds c.mu.
+func (c *Coordinator) replaceLost() {
 	for id, s := range c.servers {
-		if !s.up || len(s.lost) == 0 || c.failing[id] || len(c.places.where(id).Before) == 0 {
+		if !s.up || len(s.lost) == 0 || c.failing[id] {
+			continue
+		}
+		shards := c.holdings(id)
+		maps.DeleteFunc(shards, func(i shard.ID, r shard.Record) bool {
+			return r.Assignment.Owner != id || !s.lost[i] || c.promoting[i] > 0
+		})
+		if len(shards) == 0 {
 			continue
 		}
 		c.failing[id] = true
 		c.running.Go(func() {
-			isOver := c.succeeds(id)
+			c.failover(id, c.succeeds(id), shards)
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			delete(c.failing, id)
-			switch {
-			case !c.up(id):
-				c.suspect(id) // it went away meanwhile
-			case isOver:
-				c.failLost(id)
-			}
+			c.unsettled = true // it may have gone away meanwhile
 		})
 	}
 }
@@ -139,14 +141,6 @@ func (c *Coordinator) speaks(server shard.ServerID, id shard.ID, copy shard.Copy
 	}
 }
 
-// failLost replaces a server that is up for the shards that it owns and has not. The caller
-// holds c.mu.
-func (c *Coordinator) failLost(id shard.ServerID) {
-	s, shards := c.servers[id], c.holdings(id)
-	maps.DeleteFunc(shards, func(i shard.ID, r shard.Record) bool { return r.Assignment.Owner != id || s == nil || !s.lost[i] })
-	c.fail(id, shards)
-}
-
 // bury takes note that a run has given up what it had.
 func (c *Coordinator) bury(req *actor.Request, m outRequest) {
 	if req == nil {
@@ -162,6 +156,6 @@ func (c *Coordinator) bury(req *actor.Request, m outRequest) {
 		req.Reply(done{})
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.failLost(m.ID)
+		c.replaceLost()
 	})
 }

@@ -160,6 +160,9 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, held map[shard.ID]s
 				c.dropNow(s, id, nil)
 				return
 			}
+			if c.isUp(id) && !c.lacks(was) {
+				return
+			}
 			promoted := c.promote(was, sure)
 			lost, refilled := uint64(0), false
 			if !promoted && sure {
@@ -188,7 +191,8 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, held map[shard.ID]s
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := len(c.failovers); f.Promoted+f.Refilled == 0 && n > 0 && c.failovers[n-1].Server == id && c.failovers[n-1].Lost == f.Lost {
+	isOfThis := func(other Failover) bool { return other.Server == id && other.Lost == f.Lost }
+	if f.Promoted+f.Refilled == 0 && slices.ContainsFunc(c.failovers, isOfThis) {
 		return // as before: nothing can be done yet
 	}
 	c.log.Warn("failover", "server", id, "promoted", f.Promoted, "refilled", f.Refilled, "lost", f.Lost, "lost_pushes", f.LostPushes, "took", f.Took, "sure", sure)
@@ -403,7 +407,7 @@ func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID, of *shard.As
 			return
 		}
 		run := c.places.counts(owner)
-		if was.Followers.Has(follower) && (run == 0 || !c.owns(was.Assignment)) {
+		if was.Followers.Has(follower) && (run == 0 || c.owns(was.Assignment) != nil) {
 			return // it will say so when it can, or be replaced
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
@@ -431,12 +435,27 @@ func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID, of *shard.As
 	}
 }
 
-// owns asks the owner of a shard whether it has it.
-func (c *Coordinator) owns(a shard.Assignment) bool {
+// owns returns nil if the owner of a shard says that it has it, and an error that wraps
+// shard.ErrRefused if it says that it has not.
+func (c *Coordinator) owns(a shard.Assignment) error {
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
 	defer cancel()
 	_, err := c.order(ctx, a.Owner, command{Kind: commandOwns, Shard: uint32(a.Shard), Epoch: uint64(a.Epoch), Timeout: c.cfg.StepTimeout})
-	return err == nil
+	return err
+}
+
+// lacks reports whether the owner of a shard says that it does not have it. One that has it has
+// not lost it.
+func (c *Coordinator) lacks(a shard.Assignment) bool {
+	err := c.owns(a)
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if s := c.servers[a.Owner]; s != nil {
+			delete(s.lost, a.Shard)
+		}
+	}
+	return errors.Is(err, shard.ErrRefused)
 }
 
 // tell tells the owner of a shard which followers count.
@@ -468,9 +487,6 @@ func (c *Coordinator) repair() {
 		c.unsettled = true
 		return
 	}
-	if c.cfg.Checkpoints.Storage != nil {
-		c.refillLater()
-	}
 	under := 0
 	for _, w := range c.moving {
 		if w.nonce == "" {
@@ -482,7 +498,8 @@ func (c *Coordinator) repair() {
 		c.drop(records[m.Shard].Assignment, m.To)
 	}
 	for _, m := range plan.Add {
-		if c.moving[m.Shard] != nil || c.promoting[m.Shard] > 0 || time.Now().Before(c.rests[m.Shard]) || under >= repairsAhead*c.cfg.MaxRepairs {
+		owner := c.servers[records[m.Shard].Assignment.Owner]
+		if owner != nil && owner.lost[m.Shard] || c.moving[m.Shard] != nil || c.promoting[m.Shard] > 0 || time.Now().Before(c.rests[m.Shard]) || under >= repairsAhead*c.cfg.MaxRepairs {
 			c.unsettled = true
 			continue
 		}

@@ -258,6 +258,7 @@ func (c *Coordinator) reconcile(ctx *actor.Context) {
 	c.mu.Lock()
 	if now := time.Now(); now.Sub(c.audited) > auditInterval { // whatever nobody has thought of
 		c.unsettled, c.audited = true, now
+		c.replaceLost()
 	}
 	c.repair()
 	c.mu.Unlock()

@@ -20,6 +20,8 @@ func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) boo
 	if c.cfg.Checkpoints.Storage == nil {
 		return 0, false
 	}
+	c.promotes(id, 1) // nothing else is done with the shard before it is there
+	defer c.promotes(id, -1)
 	c.mu.Lock()
 	known := c.applied[id] // before the next owner reports
 	c.mu.Unlock()
@@ -37,6 +39,9 @@ func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) boo
 		}
 		now, err := c.refilled(was, dead)
 		to := now.Owner
+		if errors.Is(err, errSettled) {
+			return 0, false
+		}
 		if err != nil {
 			c.log.Warn("lost shard cannot be given to a server", "shard", id, "err", err)
 			return 0, false
@@ -75,10 +80,12 @@ func (c *Coordinator) newest(before string) (*checkpoint.Checkpoint, error) {
 	return saved, c.fits(saved)
 }
 
-// refilled writes down that another server owns a lost shard, and returns what it wrote.
+// refilled writes down that another server owns a lost shard, and returns what it wrote. One
+// that was given to somebody else meanwhile, to a follower perhaps, is not lost there.
 func (c *Coordinator) refilled(was shard.Assignment, dead func(shard.ServerID) bool) (now shard.Assignment, err error) {
 	id := was.Shard
 	var gone shard.Followers
+	var wrote shard.Assignment
 	for _, f := range c.places.record(id).Followers.IDs() {
 		if dead(f) {
 			gone = gone.With(f)
@@ -87,8 +94,12 @@ func (c *Coordinator) refilled(was shard.Assignment, dead func(shard.ServerID) b
 	for c.ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
 		err = c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
-			if now = cur.Assignment; !now.SameOwner(was) {
-				return cur, nil // it was given away already
+			now = cur.Assignment
+			switch {
+			case now == wrote:
+				return cur, nil // what came of the write was not known
+			case !now.SameOwner(was):
+				return cur, errSettled
 			}
 			free, err := c.places.owners().WithOwner(id, "")
 			if err != nil {
@@ -106,11 +117,11 @@ func (c *Coordinator) refilled(was shard.Assignment, dead func(shard.ServerID) b
 				cur = cur.Drop(f)
 			}
 			next, err := cur.Refill(a.Owner)
-			now = next.Assignment
+			now, wrote = next.Assignment, next.Assignment
 			return next, err
 		})
 		cancel()
-		if err == nil || errors.Is(err, shard.ErrRecord) || errors.Is(err, shard.ErrPlace) {
+		if err == nil || errors.Is(err, errSettled) || errors.Is(err, shard.ErrRecord) || errors.Is(err, shard.ErrPlace) {
 			return now, err
 		}
 		c.reread(id, err)
