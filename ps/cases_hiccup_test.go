@@ -42,7 +42,7 @@ func (s *heldStorage) List(ctx context.Context, prefix string) ([]checkpoint.Obj
 func TestPromotedFollowerHangsForAMoment(t *testing.T) {
 	settled(t)
 	held := &heldStorage{Folder: checkpoint.Folder(t.TempDir())}
-	c, w, having := bereftIn(t, held, "s2", "s3")
+	c, w, having := bereftIn(t, held, func(*cluster) {}, "s2", "s3")
 	c.process("server", "s1") // the first that a shard would be given to
 	looks := make(chan struct{})
 	held.mu.Lock()

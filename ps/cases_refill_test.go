@@ -1,12 +1,16 @@
 package ps_test
 
 import (
+	"fmt"
+	"math"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
@@ -15,11 +19,11 @@ import (
 // bereft is a job of one shard that has five pushes in a checkpoint and seven more since, all
 // of them reported. It returns the processes that have the shard.
 func bereft(t *testing.T, servers ...shard.ServerID) (c *cluster, w *ps.Client, having map[string]*process) {
-	return bereftIn(t, &heldStorage{Folder: checkpoint.Folder(t.TempDir())}, servers...)
+	return bereftIn(t, &heldStorage{Folder: checkpoint.Folder(t.TempDir())}, func(*cluster) {}, servers...)
 }
 
-func bereftIn(t *testing.T, s *heldStorage, servers ...shard.ServerID) (c *cluster, w *ps.Client, having map[string]*process) {
-	c, having = newCluster(t, layersJob(1, 1, 100), saving(s.Folder), func(c *cluster) { c.cfg.Checkpoints.Storage = s }), map[string]*process{}
+func bereftIn(t *testing.T, s *heldStorage, change option, servers ...shard.ServerID) (c *cluster, w *ps.Client, having map[string]*process) {
+	c, having = newCluster(t, layersJob(1, 1, 100), saving(s.Folder), func(c *cluster) { c.cfg.Checkpoints.Storage = s }, change), map[string]*process{}
 	all := map[shard.ServerID]*process{}
 	for _, id := range servers {
 		all[id] = c.process("server", string(id))
@@ -134,4 +138,31 @@ func TestOwnerIsDeadAndFollowerHangs(t *testing.T) {
 	require.NoError(t, w.Pull(c.ctx, "l0", got))
 	require.Equal(t, vector(100, 15), got)
 	require.Zero(t, refilled(c.status()))
+}
+
+// TestAnswerOfARefilledServerIsLost: a server fills a lost shard and serves, and nobody hears
+// that it does. It keeps the shard, with what was pushed to it.
+func TestAnswerOfARefilledServerIsLost(t *testing.T) {
+	settled(t)
+	c, w, having := bereftIn(t, &heldStorage{Folder: checkpoint.Folder(t.TempDir())}, func(c *cluster) { c.cfg.CopyTimeout = time.Second }, "s1")
+	var lost atomic.Int64
+	unheard := func(_ actor.Ref, msg any) bool {
+		isLost := fmt.Sprintf("%T", msg) == "ps.commandReply" && lost.Load() >= 0
+		if isLost {
+			lost.Add(1)
+		}
+		return isLost
+	}
+	c.drop.Store(&unheard)
+	having["owner"].kill()
+	c.server("s2")
+	eventually(t, "s2 has the shard", func() bool { return lost.Load() > 0 })
+	pushOften(c, w, 3)
+	c.process("server", "s0") // the first that the shard would be given to
+	require.Never(t, func() bool { return c.owner(0) != "s2" }, 3*time.Second, 20*time.Millisecond, "longer than the order may take")
+	lost.Store(math.MinInt64)
+	eventually(t, "s2 is asked again", func() bool { return c.status().Exposed == 0 })
+	got := make([]float32, 100)
+	require.NoError(t, w.Pull(c.ctx, "l0", got))
+	require.Equal(t, vector(100, 8), got)
 }

@@ -46,7 +46,6 @@ func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) boo
 			c.log.Warn("lost shard cannot be given to a server", "shard", id, "err", err)
 			return 0, false
 		}
-		run := c.places.counts(to)
 		reply, err := c.fillFrom(id, saved.Ref().Name)
 		switch {
 		case err == nil:
@@ -55,12 +54,13 @@ func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) boo
 			return lost, true
 		case errors.Is(err, checkpoint.ErrDamaged):
 			before, was = saved.Ref().Name, now
-		default:
-			was = now
-			sleep(c.ctx, retryPause)
-			if !c.isUp(to) || c.places.counts(to) != run {
-				return 0, false // the next failover's
+		default: // it may have it all the same, and is asked before another one gets it
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if s := c.servers[to]; s != nil {
+				s.lost[id] = true
 			}
+			return 0, false
 		}
 	}
 	return 0, false
