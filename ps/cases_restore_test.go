@@ -12,14 +12,14 @@ import (
 	"github.com/elasticps/elasticps/ps/checkpoint"
 )
 
-// heldStorage is a storage whose files of shards are read only when open is closed.
-type heldStorage struct {
+// heldFiles is a storage whose files of shards are read only when open is closed.
+type heldFiles struct {
 	checkpoint.Storage
 	asked chan struct{} // capacity 1
 	open  chan struct{}
 }
 
-func (s *heldStorage) Read(ctx context.Context, name string, offset int64, p []byte) error {
+func (s *heldFiles) Read(ctx context.Context, name string, offset int64, p []byte) error {
 	if strings.HasSuffix(name, ".safetensors") {
 		select {
 		case s.asked <- struct{}{}:
@@ -44,7 +44,7 @@ func TestServerAnswersWhileItRestores(t *testing.T) {
 	require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1)))
 	c.save(true)
 
-	slow := &heldStorage{Storage: folder, asked: make(chan struct{}, 1), open: make(chan struct{})}
+	slow := &heldFiles{Storage: folder, asked: make(chan struct{}, 1), open: make(chan struct{})}
 	d := newCluster(t, layersJob(ps.NoReplicas, 2, 100), saving(folder, restoring(ps.RestoreLatest)))
 	d.checkpoints = slow
 	d.servers(1)
