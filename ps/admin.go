@@ -12,33 +12,32 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// Status is what the coordinator knows. A remote one comes in pages; Admin.Status
-// puts them together.
+// Status is the state of a job as its coordinator knows it.
 type Status struct {
-	Uptime  time.Duration // of the coordinator
-	Clock   uint32        // open clock
-	Map     shard.Map
-	Shards  int // in total
-	Servers []ServerStatus
-	Workers []WorkerStatus // at most 128 of them
-	Members int            // workers in total
-	// NumServers is how many servers there are in total.
-	NumServers int
-	// Returning is how many servers were known to an earlier coordinator and have not come
-	// back to this one. It is 0 some time after a coordinator has taken over.
+	Uptime     time.Duration // of the coordinator
+	Clock      uint32        // the lowest clock that a worker has not finished
+	Map        shard.Map     // who owns which shard
+	Shards     int           // number of shards of the job
+	Servers    []ServerStatus
+	Workers    []WorkerStatus // workers and observers, the first 128 by incarnation
+	Members    int            // number of workers, observers not counted
+	NumServers int            // number of servers
+	// Returning is the number of servers that were known to an earlier coordinator and have
+	// not registered with this one yet. After its first 10 s a coordinator no longer waits
+	// for them, and it is 0.
 	Returning int
-	Moves     []MoveReport // the last ones that ended
-	Failovers []Failover   // the last ones that ended
-	// Exposed is how many shards have fewer followers than the job wants and the
-	// servers allow: a repair is under way.
+	Moves     []MoveReport // the last 32 that ended
+	Failovers []Failover   // the last 32 that ended
+	// Exposed is the number of shards that have fewer followers than the job asks for and
+	// the servers allow. They get them in the background.
 	Exposed int
-	// Held means that, under BSP, workers are held at the end of their clock until the
-	// servers have taken the cuts of a checkpoint.
+	// Held means that a checkpoint under BSP is being taken: workers that finish their clock
+	// wait until the servers have captured their state.
 	Held bool
 	// Datasets are in the order of Job.Datasets.
 	Datasets []DatasetStatus
-	// Tables are the first 32 of the model, in its order: sums over all servers, as old as
-	// their last reports. Admin.Load has those of one server.
+	// Tables are the first 32 tables of the model, in its order: sums over all servers, as of
+	// their last reports. Admin.Load returns those of one server.
 	Tables []TableStatus
 }
 
@@ -51,12 +50,12 @@ type ServerStatus struct {
 	Up       bool
 	Draining bool
 	Domain   string
-	Owned    int   // shards
-	Follows  int   // shards of others that it has a copy of
-	Bytes    int64 // parameters of the shards owned, without optimizer state
+	Owned    int   // number of shards that it owns
+	Follows  int   // number of shards that it follows
+	Bytes    int64 // parameters of the shards that it owns, without optimizer state
 	Load     ServerLoad
-	Latency  LatencySummary // of pushes, the worst of all workers; zero Count: unknown
-	RTT      time.Duration  // of probes between the nodes; 0: same node or unknown
+	Latency  LatencySummary // of pushes, the worst of all workers; unknown if Count is 0
+	RTT      time.Duration  // round trip between the nodes; 0 on the same node or if unknown
 }
 
 // WorkerStatus is one member.
@@ -218,7 +217,7 @@ func (a *Admin) Status(ctx context.Context) (Status, error) {
 	return st, nil
 }
 
-// Load asks a server itself for its load and counters of this moment.
+// Load asks a server itself, as it is in Status.Servers, for its present load and counters.
 func (a *Admin) Load(ctx context.Context, s ServerStatus) (ServerLoad, error) {
 	return askDirectly[ServerLoad](ctx, a.node, s, loadRequest{})
 }
@@ -237,28 +236,29 @@ func askDirectly[R any](ctx context.Context, n *actor.Node, s ServerStatus, msg 
 	return r, err
 }
 
-// Move moves a shard to another server while pushes and pulls go on, and returns
-// when the move has ended, one way or the other: MoveReport.Err tells. It waits for a
-// failover or a repair of the shard. An error of Move itself means that nothing was begun
-// (shard.ErrMoveRefused, ErrConflict beside another move), or that ctx ended first; then
-// the move goes on. An elastic controller that runs for the job balances the servers again
-// at its next sample, and may undo it.
+// Move moves a shard to another server while pushes and pulls go on. It returns when the
+// move has ended; MoveReport.Err says whether it succeeded. A failover or a repair of the
+// shard is waited for first. An error of Move itself means that no move was begun
+// (shard.ErrMoveRefused; ErrConflict if another move of the shard is under way), or that ctx
+// ended first: the move goes on then. If an elastic controller runs for the job, it balances
+// the servers at its next sample, and may move the shard back.
 func (a *Admin) Move(ctx context.Context, id shard.ID, to shard.ServerID) (MoveReport, error) {
 	return ask[MoveReport](ctx, a.node, a.coordinator, moveRequest{Nonce: randomID(), Shard: uint32(id), To: to})
 }
 
-// Drain marks a server as one that gets no shards any more, or takes the mark away.
-// It does not move the shards that the server has. One that is not known is ErrConflict.
+// Drain marks a server as draining: it gets no further shards. With drain false it removes
+// the mark. The shards that the server owns stay there until they are moved (Move); its
+// followers are made anew on other servers. An unknown server is ErrConflict.
 func (a *Admin) Drain(ctx context.Context, id shard.ServerID, drain bool) error {
 	_, err := ask[done](ctx, a.node, a.coordinator, drainRequest{Server: id, Drain: drain})
 	return err
 }
 
-// Remove makes the coordinator forget a server that owns no shard and is down, or marked
-// as draining. Others stay (ErrConflict): whoever has found one down may have looked too
-// early. One that is not known is fine. One that was draining stays out until it is started
-// again; one that was only down takes part again when it is back. Remove returns when that is
-// in the coordination store, so that it holds for coordinators to come.
+// Remove takes a server out of the job. The server must own no shard, and be down or
+// draining; else the error is ErrConflict. A server that is not known is fine. One that was
+// draining takes part again only when its process is started anew; one that was down does so as
+// soon as it is back. Remove returns when the coordination store has this, so that it holds for
+// later coordinators too.
 func (a *Admin) Remove(ctx context.Context, id shard.ServerID) error {
 	_, err := ask[done](ctx, a.node, a.coordinator, removeRequest{Server: id})
 	return err

@@ -14,35 +14,35 @@ import (
 
 // CheckpointConfig says where checkpoints go, and when they are taken.
 type CheckpointConfig struct {
-	// Storage is where they are. All servers have the same (ServerConfig.Checkpoints).
-	// Zero: there are none.
+	// Storage is where checkpoints are kept. All servers must have the same one
+	// (ServerConfig.Checkpoints). Nil: there are no checkpoints.
 	Storage checkpoint.Storage
-	// Interval is the time between the beginnings of two checkpoints. Zero: they are taken
-	// when Admin.Checkpoint asks for one.
+	// Interval is the time from the start of one checkpoint to the start of the next. Zero:
+	// checkpoints are taken on request only (Admin.Checkpoint).
 	Interval time.Duration
-	// Keep is how many of the newest are kept. Zero: 3. Older ones are removed after the
-	// newest is there, and before the next one is.
+	// Keep is the number of checkpoints that are kept; older ones are removed once the newest
+	// is complete. Zero: 3.
 	Keep int
-	// FullEvery is how many checkpoints there are to a full one; the others hold what has
+	// FullEvery says that every n-th checkpoint is a full one; the others hold what has
 	// changed since the one before. The first one of a coordinator is full, and so is one
 	// after a failure. Zero: 10. One: all are full.
 	FullEvery int
-	// BytesPerSecond bounds the pace at which each server writes, so that pushes keep the
-	// processors and the disk that they need; blocks that change meanwhile are copied
-	// (ServerConfig.CheckpointMemory). Zero: as fast as it can.
+	// BytesPerSecond limits the rate at which each server writes, so that processors and disk
+	// are left for pushes. Blocks that change before they are written are copied, within
+	// ServerConfig.CheckpointMemory. Zero: no limit.
 	BytesPerSecond int64
-	// Timeout bounds the writing of one. Zero: 10 min.
+	// Timeout bounds the time that one checkpoint may take. Zero: 10 min.
 	Timeout time.Duration
-	// Restore names the checkpoint that the shards of a new job are filled from:
-	// RestoreLatest, or one by its name. It is read as a whole first. A job that the
-	// coordination store knows goes on as it is. Datasets go on where they were when the
-	// checkpoint was taken; of those that it has, Epochs and EpochBarrier alone may differ.
-	// Zero: none.
+	// Restore names the checkpoint that a new job starts from: RestoreLatest, or one by its
+	// name. All of it is read and verified before the first shard is filled. A job that the
+	// coordination store already knows goes on as it is. Datasets go on where they were when
+	// the checkpoint was taken; Epochs and EpochBarrier of a dataset may differ from those in
+	// the checkpoint, nothing else. Empty: the job starts from its initial values.
 	Restore string
 }
 
-// RestoreLatest as CheckpointConfig.Restore means the newest checkpoint that is whole; none
-// at all if there is none yet.
+// RestoreLatest as CheckpointConfig.Restore names the newest checkpoint that is undamaged. If
+// there is no checkpoint yet, the job starts from its initial values.
 const RestoreLatest = "latest"
 
 func (c CheckpointConfig) withDefaults() CheckpointConfig {
@@ -70,18 +70,18 @@ func (c CheckpointConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// CheckpointReport is what became of one checkpoint.
+// CheckpointReport says what became of one checkpoint.
 type CheckpointReport struct {
 	Name   string
-	Parent string // it is an increment to; empty for a full one
-	Clock  uint32 // the last one begun; BSP: it has the updates of all earlier ones, and no others
-	Files  int
-	Bytes  int64
+	Parent string // the checkpoint that it is an increment to; empty if it is full
+	Clock  uint32 // latest clock begun; under BSP the checkpoint has the updates of all earlier clocks and no others
+	Files  int    // number of files
+	Bytes  int64  // their size
 	Took   time.Duration
-	Reason string // why there is none
+	Reason string // why it was not written; empty if it was
 }
 
-// Err returns nil for a checkpoint that was written.
+// Err returns nil if the checkpoint was written.
 func (r CheckpointReport) Err() error {
 	if r.Reason == "" {
 		return nil
@@ -89,10 +89,12 @@ func (r CheckpointReport) Err() error {
 	return fmt.Errorf("ps: checkpoint %s: %s", r.Name, r.Reason)
 }
 
-// Checkpoint has a checkpoint written, an increment if one is due, and returns when it is
-// there. Training goes on meanwhile. Before the layers are placed it waits until they are, or
-// fails with ErrNotPlaced at the end of ctx. Any other error of Checkpoint itself means that it
-// is not known whether it will be written.
+// Checkpoint takes a checkpoint and returns when it is complete; training goes on meanwhile. It
+// is a full one if full is set or one is due (CheckpointConfig.FullEvery), else an increment.
+// CheckpointReport.Err says whether it was written. Before the layers are placed, Checkpoint
+// waits until they are, or fails with ErrNotPlaced when ctx ends. Other errors of Checkpoint
+// itself mean that none was begun (ErrConflict: another one is under way, or there is no
+// storage), or that ctx ended first: then the checkpoint may still be written.
 func (a *Admin) Checkpoint(ctx context.Context, full bool) (CheckpointReport, error) {
 	return ask[CheckpointReport](ctx, a.node, a.coordinator, checkpointRequest{Nonce: randomID(), Full: full})
 }

@@ -22,34 +22,32 @@ type ClientConfig struct {
 	Node *actor.Node
 	// Coordinator is the job's coordinator. Required; its node must be known to Node.
 	Coordinator actor.Ref
-	// Standbys are other nodes' processes that may be the coordinator, in turn, see
+	// Standbys are the processes on other nodes that may become the coordinator, see
 	// StandBy. Their nodes must be known to Node (actor.Config.Peers, Node.AddPeer).
 	// At most MaxStandbys.
 	Standbys []actor.Ref
-	// Name is for people: it appears in status and logs. Two clients may have the
-	// same. Required.
+	// Name appears in status and logs. It need not be unique. Required, at most 128 bytes.
 	Name string
-	// Timeout bounds operations whose context has no deadline: each has at least
-	// Timeout and at most an eighth more, because operations share deadlines. Zero: 30 s.
+	// Timeout bounds operations whose context has no deadline. Such operations share
+	// deadlines, so that each has between Timeout and an eighth more. Zero: 30 s.
 	Timeout time.Duration
 	// TLS is used for TCP connections of the data plane if set.
 	TLS *tls.Config
 	// ReportInterval is the time between load reports. Zero: 200 ms.
 	ReportInterval time.Duration
 	// Streams is the number of connections to each server for requests of more than
-	// 16 KiB, which are spread by shard; smaller ones have a connection of their own.
-	// Zero: one for every four processors, at least 1 and at most 4. At most 64.
+	// 16 KiB, which are spread over them by shard; smaller requests have one connection of
+	// their own. Zero: one for every four processors, at least 1 and at most 4. At most 64.
 	Streams int
-	// Prefetch is how many ranges of a dataset a worker has besides those that
-	// Worker.NextRange has returned, so that the next one is there when it is wanted.
-	// They go to others when the worker is gone, but not before: with fewer ranges than a
-	// few per worker, have none. Zero: 1. NoPrefetch: none. At most MaxPrefetch.
+	// Prefetch is the number of ranges of a dataset that a worker fetches in advance, so that
+	// Worker.NextRange need not wait. Other workers do not get them while this one lives: with
+	// only a few ranges per worker, use NoPrefetch. Zero: 1. At most MaxPrefetch.
 	Prefetch int
-	// Feedback, if it is set, adds what rounding has lost of a gradient to the next one of that
-	// layer, for dense layers whose Wire is not Float32: what they lose stays that of one push.
-	// It takes as much memory as those layers, and belongs to this client alone; pushes of one
-	// layer wait for each other. After a push that has failed, nothing is added to the next
-	// one in its place.
+	// Feedback, if set, turns on error feedback: what rounding to Layer.Wire has lost of a
+	// gradient is added to the next gradient of the same layer, so that losses do not add up. It
+	// applies to dense layers whose Wire is not Float32, takes as much memory as they do, and
+	// must not be shared with another client. Pushes of one such layer wait for each other. A
+	// push that fails drops what was kept of its range.
 	Feedback *codec.Feedback
 	// Logger gets what an operator should know. Zero: nothing is logged.
 	Logger *slog.Logger
@@ -79,7 +77,7 @@ func (c ClientConfig) validate() error {
 }
 
 const (
-	// NoPrefetch as ClientConfig.Prefetch means that a range is asked for when it is wanted.
+	// NoPrefetch as ClientConfig.Prefetch means that no range is fetched in advance.
 	NoPrefetch = -1
 	// MaxPrefetch is the largest ClientConfig.Prefetch.
 	MaxPrefetch = 16

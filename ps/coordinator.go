@@ -19,27 +19,27 @@ type CoordinatorConfig struct {
 	Node *actor.Node
 	// Job is what is trained. Required.
 	Job Job
-	// Store keeps ownership. Zero: in memory, so that a restarted coordinator knows
-	// nothing; if the clock of its host was set back since, servers of an earlier one
-	// refuse it (ErrDeposed). The coordinator does not close it.
+	// Store is the coordination store, which keeps who owns what. Nil: in memory, so that a
+	// restarted coordinator knows nothing; if the clock of its host was set back meanwhile,
+	// the servers of the earlier one refuse it (ErrDeposed). The coordinator does not close it.
 	Store store.Store
-	// MaxMoves is how many moves run at the same time; others wait. Zero: 4.
+	// MaxMoves is the number of moves that run at the same time; others wait. Zero: 4.
 	MaxMoves int
-	// MaxRepairs is how many shards get a follower at the same time. Zero: 2.
+	// MaxRepairs is the number of shards that are copied to new followers at the same time.
+	// Zero: 2.
 	MaxRepairs int
-	// RepairBytesPerSecond bounds the pace at which a shard is copied to a new
-	// follower, each of them. Zero: 256 MiB per second.
+	// RepairBytesPerSecond limits the rate of each of those copies. Zero: 256 MiB/s.
 	RepairBytesPerSecond int64
 	// Checkpoints says where checkpoints go, when they are taken, and what a new job is
 	// restored from.
 	Checkpoints CheckpointConfig
-	// LeaseTTL is how long after its death a coordinator that StandBy has started keeps
-	// others from taking its place, and a second more than how long it does without the
-	// store. Zero: 3 s. At least 1.5 s.
+	// LeaseTTL is for coordinators started by StandBy: the time to live of the leader's lease.
+	// When the leader dies, another takes its place within LeaseTTL and about a second. A leader
+	// that has not reached the store for LeaseTTL less a second ends. Zero: 3 s. At least 1.5 s.
 	LeaseTTL time.Duration
-	// StepTimeout bounds each step of a move but the copying. Zero: 5 s.
+	// StepTimeout bounds each step of a move except the copying of the shard. Zero: 5 s.
 	StepTimeout time.Duration
-	// CopyTimeout bounds the copying of a shard. Zero: 5 min.
+	// CopyTimeout bounds the copying of a shard, and its filling from a checkpoint. Zero: 5 min.
 	CopyTimeout time.Duration
 	// Logger gets what an operator should know. Zero: nothing is logged.
 	Logger *slog.Logger
@@ -92,8 +92,8 @@ func (c CoordinatorConfig) validate() error {
 	return errors.Join(append(errs, c.Job.validate())...)
 }
 
-// CoordinatorProcess is the name of the coordinator's process on its node, for the
-// Ref that servers and workers are given.
+// CoordinatorProcess is the name of the coordinator's process on its node: its actor.Ref,
+// which servers and workers are given, is that node and this name.
 const CoordinatorProcess = "ps/coordinator"
 
 const (
@@ -192,12 +192,12 @@ type serverState struct {
 	wrong    map[shard.ID]*wrongCopy // held, but not what the record says
 }
 
-// StartCoordinator starts the coordinator of a job. With a store that has seen the
-// job before, it takes over: ownership is read, and moves that were under way are
-// finished or undone. It fails with ErrConflict while a coordinator leads the job that
-// StandBy has started, and ends with ErrDeposed when one begins to lead: the two ways must
-// not be mixed for a job. The earlier one must have ended: an operator sees to that, or
-// StandBy does.
+// StartCoordinator starts the coordinator of a job. If the store knows the job already, it
+// takes over: it reads who owns what, and finishes or undoes the moves that were under way.
+//
+// An earlier coordinator must have ended, which is up to the operator; StandBy elects one
+// instead. The two must not be mixed in one job: StartCoordinator fails with ErrConflict while
+// an elected coordinator leads, and the coordinator ends with ErrDeposed when one is elected.
 func StartCoordinator(ctx context.Context, cfg CoordinatorConfig) (*Coordinator, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

@@ -26,19 +26,21 @@ var (
 	ErrTableFull = errors.New("ps: table full")
 	// ErrNotPlaced means that too few servers have joined to place the layers.
 	ErrNotPlaced = errors.New("ps: layers not placed yet")
-	// ErrNotMember means that the worker is not, or no longer, a member of the job:
-	// it left, or was taken for dead. It may join again with a new worker. Of a server,
-	// that it was drained and removed, or that another run of it has taken its place.
+	// ErrNotMember means that a worker is not a member of the job, or no longer: it has
+	// left, or was taken for dead; start a new one to join again. For a server it means that
+	// it was drained and removed, or that another run of it has taken its place.
 	ErrNotMember = errors.New("ps: not a member of the job")
 	// ErrUnavailable means that the server could not be reached or could not answer
 	// in time. The operation may be repeated.
 	ErrUnavailable = errors.New("ps: server unavailable")
-	// ErrShardLost means that the only server that had the shard has come back without it.
-	// While it is merely gone the error is ErrUnavailable: it may come back with it.
+	// ErrShardLost means that the only server that had the shard has come back without it,
+	// and there is no checkpoint to restore it from. While that server is merely gone the
+	// error is ErrUnavailable: it may come back with the shard.
 	ErrShardLost = errors.New("ps: shard lost")
 	// ErrClosed means that the client, server or coordinator was closed.
 	ErrClosed = errors.New("ps: closed")
-	// ErrConflict means that another job, model, server or move is in the way.
+	// ErrConflict means that the request contradicts what is there: another job, model,
+	// server, move or checkpoint under way.
 	ErrConflict = errors.New("ps: conflict")
 	// ErrDeposed means that a coordinator may not act any more: it has lost its lease,
 	// or a later one has taken its place.
@@ -49,8 +51,8 @@ var (
 	ErrUnknownDataset = errors.New("ps: unknown dataset")
 	// ErrEndOfData means that all ranges of all epochs of a dataset are finished.
 	ErrEndOfData = errors.New("ps: end of data")
-	// ErrNoRange means that other workers have all ranges that there are to hand out now.
-	// Some may come back, or the next epoch has yet to begin.
+	// ErrNoRange means that other workers have all ranges that can be handed out now. More
+	// may follow: ranges of a worker that dies, or those of the next epoch.
 	ErrNoRange = errors.New("ps: no range to hand out")
 )
 
@@ -77,10 +79,9 @@ func (e *OpError) Error() string {
 // Unwrap returns the first cause.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// Retryable reports whether the same operation may succeed when it is repeated
-// later without changes. A push that failed with a retryable error may have been
-// applied or not, and what of it is still on its way may be applied yet, until a later
-// push of the same client to the same shard was acknowledged.
+// Retryable reports whether the same operation may succeed if it is repeated later. A push
+// that failed with a retryable error may have been applied, in whole or in part, and may
+// still be applied, until a later push of the same client to the same shard is acknowledged.
 func Retryable(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNotPlaced) ||
 		errors.Is(err, context.DeadlineExceeded) || actor.Retryable(err)

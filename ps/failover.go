@@ -32,20 +32,21 @@ const (
 	repairPause = time.Second
 )
 
-// Failover is what was done about a server that was gone.
+// Failover says what was done about a server that failed.
 type Failover struct {
 	Server shard.ServerID
-	// Shards of the server that a follower has taken over, and those that had none.
+	// Promoted counts the shards of the server that a follower took over, Lost those that
+	// had neither a follower nor a checkpoint.
 	Promoted, Lost int
-	// Refilled counts those that nobody had any more and were filled from a checkpoint, and
-	// LostPushes the pushes that are known to have been applied to them since.
+	// Refilled counts the shards that nobody had any more and that were restored from a
+	// checkpoint, and LostPushes the pushes that are known to have been applied after it.
 	Refilled   int
 	LostPushes uint64
 	Started    time.Duration // since the start of the coordinator
-	// Took is the time from the news until each promoted shard had its new owner.
+	// Took is the time from Started until the last of these shards was served again.
 	Took time.Duration
-	// Sure means that the server was known to be dead; otherwise the new owners have
-	// waited for its leases to end.
+	// Sure means that the server was known to be dead. Otherwise the new owners waited until
+	// its leases had ended.
 	Sure bool
 }
 

@@ -10,14 +10,15 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// WorkerLoad is what a worker has seen of its own requests.
+// WorkerLoad counts a client's pushes and says how long they took.
 type WorkerLoad struct {
-	PushesSent         uint64 // parts of pushes: one per block of a shard
+	PushesSent         uint64 // requests: a push is one for each block that it touches
 	PushesAcknowledged uint64
-	Servers            []LatencySummary // of the pushes of the last seconds, by server
+	Servers            []LatencySummary // of the last 2 s, by server
 }
 
-// LatencySummary is the time from sending a push to its acknowledgement.
+// LatencySummary describes the times from sending a push request to a server until it is
+// acknowledged. Count is the number of requests: of each client at most the last 128.
 type LatencySummary struct {
 	Server   shard.ServerID
 	P50, P99 time.Duration

@@ -12,22 +12,21 @@ import (
 	"github.com/elasticps/elasticps/shard/store"
 )
 
-// MoveReport is what became of one move. Freeze is the time in which the shard
-// acknowledged nothing: from the order to freeze until the new owner serves.
+// MoveReport says what became of one move.
 type MoveReport struct {
 	Shard   shard.ID
 	Kind    shard.Kind
 	From    shard.ServerID
 	To      shard.ServerID
-	Bytes   int64 // parameters and state; of a switch nothing travels
-	Started time.Duration
-	Freeze  time.Duration
-	Total   time.Duration
+	Bytes   int64         // size of the parameters and their state; a switch transfers nothing
+	Started time.Duration // since the start of the coordinator
+	Freeze  time.Duration // in which no push was acknowledged: from the order to freeze until the new owner served
+	Total   time.Duration // from the request to the end
 	Outcome shard.Outcome
-	Reason  string // why it did not happen
+	Reason  string // why it failed, empty if it did not
 }
 
-// Err returns nil for a move that happened.
+// Err returns nil if the shard was moved.
 func (m MoveReport) Err() error {
 	if m.Outcome == shard.Moved {
 		return nil

@@ -21,8 +21,8 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// Device is the device that a server's bytes go through: a simulated one, or any
-// other that wants to account for traffic. device.SimLink is one.
+// Device is what a server's traffic is accounted to: a simulated link, such as
+// device.SimLink, or a real one.
 type Device interface {
 	// Use blocks as long as the transfer of that many bytes takes, or until ctx
 	// ends.
@@ -42,7 +42,7 @@ type ServerConfig struct {
 	ID shard.ServerID
 	// Coordinator is the job's coordinator. Required; its node must be known to Node.
 	Coordinator actor.Ref
-	// Standbys are other nodes' processes that may be the coordinator, in turn, see
+	// Standbys are the processes on other nodes that may become the coordinator, see
 	// StandBy. Their nodes must be known to Node (actor.Config.Peers, Node.AddPeer).
 	// At most MaxStandbys.
 	Standbys []actor.Ref
@@ -51,23 +51,22 @@ type ServerConfig struct {
 	// AllowInsecure.
 	Listen        string
 	AllowInsecure bool
-	// Advertise is the host:port that workers and other servers dial instead of the
-	// one of Listen, for a server behind address translation or a proxy. With it
-	// everybody dials it, also on the same machine: there is no unix socket. Zero:
-	// the address of Listen.
+	// Advertise is the host:port that workers and other servers dial instead of that of
+	// Listen, for a server behind address translation or a proxy. If it is set, all dial it,
+	// on the same machine too: there is no unix socket then. Empty: the address of Listen.
 	Advertise string
 	// TLS is used for the TCP data plane if set; client certificates are required.
 	TLS *tls.Config
 	// Domain is the failure domain, such as a rack or a zone: followers are placed in
-	// another one than their owner where there is one. Zero: the machine.
+	// another domain than their owner if there is one. Empty: the machine.
 	Domain string
-	// Device accounts for the bytes moved. Zero: none.
+	// Device is told of the bytes moved, and may delay them. Nil: none.
 	Device Device
-	// Checkpoints is where checkpoints are written to and restored from. All servers and
-	// the coordinator of a job have the same, and see the same in it. Zero: none.
+	// Checkpoints is where checkpoints are written to and restored from: one storage for all
+	// servers and the coordinator of a job. Nil: the server takes no part in checkpoints.
 	Checkpoints checkpoint.Storage
-	// CheckpointMemory bounds, in bytes, the copies of blocks that change while a
-	// checkpoint is written; pushes wait when it is used up. Zero: 1 GiB.
+	// CheckpointMemory limits, in bytes, the copies of blocks that change while a
+	// checkpoint is being written; pushes wait when it is used up. Zero: 1 GiB.
 	CheckpointMemory int64
 	// ReportInterval is the time between load reports. Zero: 200 ms.
 	ReportInterval time.Duration
@@ -85,18 +84,19 @@ const unknownUtilization = -1
 type ServerLoad struct {
 	PushBytesPerSecond float64
 	PullBytesPerSecond float64
-	Utilization        float64 // of the device, 0 to 1; -1 if unknown, as without device
-	StateBytes         int64   // parameters and optimizer state held
-	Shards             int     // shards served
-	PushesApplied      uint64  // to the shards owned, wherever they were then; repeated ones count once
-	Rows               int64   // of tables, in the shards owned
-	RowsSkipped        uint64  // gradients of rows that were left out here: Refused and NotFinite of Tables
-	// Tables is empty in Status, which has the sums. At most 32, in the order of the model.
+	Utilization        float64 // of Device, in [0, 1]; -1 if unknown or without a device
+	StateBytes         int64   // parameters and optimizer state held, as owner or follower
+	Shards             int     // shards owned
+	PushesApplied      uint64  // to the shards owned, on whichever server they were; repetitions count once
+	Rows               int64   // rows of tables in the shards owned
+	RowsSkipped        uint64  // gradients of rows left out on this server: Refused and NotFinite of Tables
+	// Tables are those of this server, the first 32 of the model, in its order. Empty in
+	// Status.Servers: Status.Tables has the sums.
 	Tables []TableStatus
 }
 
-// Server is a parameter server: it holds shards and applies the pushes to them. Its
-// control side is an actor on its node, its data side are the connections of workers.
+// Server is a parameter server: it holds shards and applies pushes to them. An actor on
+// its node takes the coordinator's orders; workers have data connections to it.
 type Server struct {
 	cfg   ServerConfig
 	log   *slog.Logger
@@ -300,8 +300,8 @@ func (s *Server) use(ctx context.Context, bytes int64) error {
 	return s.cfg.Device.Use(ctx, bytes)
 }
 
-// Shutdown stops the server; its shards should have been moved away before. It
-// returns when nothing of the server is left.
+// Shutdown stops the server and returns when nothing of it is left. Shards that it still
+// owns fail over to their followers: move them away first (Admin.Drain, Admin.Move).
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.closeData() // first: a server whose actor is gone acknowledges nothing
 	var err error
@@ -315,7 +315,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// Close stops the server at once. It is safe to call it twice.
+// Close is Shutdown with a timeout of 2 s. It is safe to call it twice.
 func (s *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

@@ -12,46 +12,46 @@ import (
 )
 
 // Table says how a job keeps one table, a sparse layer: which ids get a row, for how long,
-// and how many. The zero value keeps a row for every id that was pushed to, for ever, and
-// refuses gradients that are not finite.
+// and how many rows there may be. The zero value keeps a row forever for every id that was
+// pushed to, and rejects gradients that are not finite.
 //
-// A row is touched by a push, never by a pull. What the servers count and when a row was
-// touched is part of the state: it moves, is replicated and saved with the rows.
+// A row is touched by a push, never by a pull. Counters and the times of the last touch are
+// part of the table's state: they are moved, replicated and saved with the rows.
 type Table struct {
-	// AdmitAfter is how many pushes of an id it takes until it has a row: that push is the
-	// first one to change something, the gradients before are dropped. Zero and one: the
-	// first push. At most MaxAdmitAfter.
+	// AdmitAfter is the number of pushes to an id after which it gets a row. The last of them
+	// is applied to the new row; the gradients before are dropped. Zero and one: the first
+	// push. At most MaxAdmitAfter.
 	AdmitAfter uint32
-	// FilterBytes is the size of counting Bloom filters (Fan et al., IEEE/ACM ToN 2000) that
-	// count the ids which have no row yet, over all servers. They forget nothing and may
-	// take one id for another, so that some are admitted early. Zero: exact counters, which
-	// take memory for each id.
+	// FilterBytes is the size, over all servers, of counting Bloom filters (Fan et al., IEEE/ACM
+	// ToN 2000) that count the pushes to ids without a row. They never forget and may take one
+	// id for another, so that some ids are admitted early. Zero: exact counters, whose memory
+	// grows with the number of such ids.
 	FilterBytes int64
-	// ExpireAfter is how long a row lives without a push, within about an eighth of that or
-	// a second. Whole seconds; zero: for ever.
+	// ExpireAfter is the time after which a row without a push is removed, later by at most an
+	// eighth of it or a second. Whole seconds. Zero: never.
 	ExpireAfter time.Duration
-	// ExpireClocks is how many clocks a row lives without a push, instead of ExpireAfter. A
-	// shard of the table knows the clock from the pushes that it gets, the highest one of any
-	// worker: under every mode, nothing expires in a shard while nobody pushes to one of its
-	// rows. Zero: for ever.
+	// ExpireClocks is the number of clocks after which a row without a push is removed, instead
+	// of ExpireAfter. A shard learns the clock from the pushes that it gets: it is the highest
+	// one of any worker, and nothing expires in a shard that gets no pushes. Zero: never.
 	ExpireClocks uint32
-	// MaxRows is how many rows the table has at most; each shard has its share of it by
-	// the hash values that it has, and with EvictOldest and EvictSmallest each block of a shard
-	// (BlockElems elements of the expected rows), which makes one row per shard or block the
-	// least. With FilterBytes and RefuseRows a push may go over it, by ids that raise each
-	// other's counters. Zero: no limit but that of a block, 8,388,608 rows and some 850 MiB,
-	// beyond which RefuseRows refuses: it is reached when far more rows come than
-	// Layer.Shape expects. A row takes about 16 bytes besides its values and slots.
+	// MaxRows limits the number of rows of the table. It is divided among the shards by their
+	// part of the hash values, and with EvictOldest and EvictSmallest among the blocks of a shard
+	// (BlockElems elements of the expected rows); it must be at least one for each shard or
+	// block. With FilterBytes and RefuseRows one push may exceed it, by ids that share counters.
+	//
+	// Zero: only a block is limited, to 8,388,608 rows and about 850 MiB, beyond which RefuseRows
+	// refuses. That is reached if there are far more rows than Layer.Shape says. A row takes
+	// about 16 bytes besides its values and optimizer slots.
 	MaxRows int64
-	// Evict is what happens to a push of an id without row when there are MaxRows.
+	// Evict says what happens to a push to an id without a row when MaxRows is reached.
 	Evict Eviction
-	// NonFinite is what happens to gradients that are not finite.
+	// NonFinite says what happens to gradients that are not finite.
 	NonFinite NonFinite
-	// Clip bounds the absolute value of each element of a gradient. Required by
-	// ClipNonFinite, and of no use else.
+	// Clip limits the absolute value of each element of a gradient. Required with
+	// ClipNonFinite, and not allowed otherwise.
 	Clip float32
-	// Staleness bounds how many clocks a worker that pulls rows may be ahead of the slowest
-	// one, under ASP or SSP. Zero: as the job's Consistency says.
+	// Staleness is the number of clocks that a worker may be ahead of the slowest one when it
+	// pulls rows, under ASP or SSP. Zero: as the job's Consistency says.
 	Staleness uint32
 }
 
@@ -61,17 +61,17 @@ const MaxAdmitAfter = 255
 // Eviction says which row makes room for another one.
 type Eviction uint8
 
-// What happens when a table is full. When no row can go, because all of a block have been
-// pushed to in the open clock (BSP) or in the same push, the gradients of others are left
-// out and counted in TableStatus.Refused.
+// What happens when a table is full. A row that was pushed to in the open clock (BSP), or by
+// the same push, is not evicted. If there is no other one in the block, the gradient of the new
+// row is dropped and counted in TableStatus.Refused.
 const (
-	// RefuseRows fails pushes of ids without row with ErrTableFull; the frame that has such
-	// an id changes nothing.
+	// RefuseRows fails a push to an id without a row with ErrTableFull. Nothing of the frame
+	// that has such an id is applied.
 	RefuseRows Eviction = iota
-	// EvictOldest removes rows that were not touched for the longest time, among those of
-	// nearby hash values.
+	// EvictOldest removes the rows that were not touched for the longest time: one in 16 of
+	// the rows of a block, which have nearby hash values, or of 4096 of them.
 	EvictOldest
-	// EvictSmallest removes rows with the smallest L2 norm, among those of nearby hash values.
+	// EvictSmallest removes the rows with the smallest L2 norm, of as many.
 	EvictSmallest
 )
 
@@ -80,14 +80,14 @@ type NonFinite uint8
 
 // What happens to gradients that are not finite.
 const (
-	// RejectNonFinite fails the push with ErrNotFinite; the frame that has one changes
-	// nothing.
+	// RejectNonFinite fails the push with ErrNotFinite. Nothing of the frame that has such a
+	// gradient is applied.
 	RejectNonFinite NonFinite = iota
-	// SkipNonFinite leaves the rows out whose gradient is not finite, and counts them in
+	// SkipNonFinite drops the gradients of rows that are not finite, and counts them in
 	// TableStatus.NotFinite.
 	SkipNonFinite
-	// ClipNonFinite limits every element to [-Clip, Clip], infinities too, and leaves out
-	// and counts rows that have a NaN.
+	// ClipNonFinite limits every element to [-Clip, Clip], infinities too. Gradients of rows
+	// that have a NaN are dropped and counted in TableStatus.NotFinite.
 	ClipNonFinite
 )
 

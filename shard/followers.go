@@ -96,10 +96,9 @@ func (f *Followers) UnmarshalJSON(data []byte) error {
 	return f.validate()
 }
 
-// Onto returns what to write in place of the record cur: r, whose owner and pending
-// move are new, with the followers of cur. Where r commits a move they change with
-// it: a new follower joins, one that owns the shard from now on leaves, and the owner
-// that a switch replaces becomes one.
+// Onto returns what to write in place of the record cur: owner and pending move of r, with
+// the followers of cur. If r commits a move, the followers change with it: that of a
+// replication joins; the target of a switch leaves, and its source joins.
 func (r Record) Onto(cur Record) Record {
 	f := cur.Followers
 	p := r.Pending
@@ -114,9 +113,9 @@ func (r Record) Onto(cur Record) Record {
 	return cur.withFollowers(f, r.Assignment, p)
 }
 
-// Succeeds says whether r, as a migration wants it written, is the next step after cur.
-// It is not when cur is of another move, or of this one in a phase that this one does
-// not come from: somebody else has written it, and the migration must read first.
+// Succeeds says whether r, which a migration wants to write, is the next step after cur. It
+// is not if cur is of another move, or of this one in a phase that does not lead to that of
+// r: then somebody else has written cur, and the migration has to read it first.
 func (r Record) Succeeds(cur Record) bool {
 	was, is := cur.Assignment, r.Assignment
 	p, q := cur.Pending, r.Pending

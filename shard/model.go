@@ -145,24 +145,24 @@ func (in Initializer) XavierLimit(rows, rowElems int64) float32 {
 	return float32(scale * math.Sqrt(6/max(float64(rows)+float64(rowElems), 1)))
 }
 
-// Layer describes one named tensor of a model. Shape[0] counts the rows; an
-// empty Shape is a scalar of one element in one row. A dimension of 0 is
+// Layer describes one named tensor of a model. Shape[0] is the number of rows; an
+// empty Shape is a scalar: one row of one element. A dimension of 0 is
 // legal: such a layer has no elements and gets no shard.
 //
-// A sparse layer is an embedding table: rows of Shape[1] elements by int64 ids, each of
-// which comes into being when it is first pushed to. Shape[0] is how many rows are expected,
-// at least 1: the ids are spread by hash over as many buckets, which are what is cut into
-// shards and blocks. It bounds nothing; with many more rows blocks are large, with many
-// fewer nearly empty.
+// A sparse layer is an embedding table: rows of Shape[1] elements, found by int64 ids. A row
+// comes into being when it is first pushed to. Shape[0] is the number of rows expected, at
+// least 1: ids are spread by hash over that many buckets, and shards and blocks are ranges of
+// buckets. It is no limit, but with many more rows blocks are large, and with many fewer
+// nearly empty.
 //
-// Wire is the type in which gradients and parameters of the layer travel between
-// clients and servers: Float32, or Float16 or BFloat16, which halve the bytes. Values
-// are rounded to the nearest one of that type (ties to even, over the largest to
-// infinity) when they leave, wherever the server is; state is kept and gradients are
-// added in DType. The zero value is Float32; Assign travels as float32 always.
+// Wire is the type in which gradients and parameters of the layer travel between clients and
+// servers: Float32 (the zero value), or Float16 or BFloat16, which halve the bytes. Values are
+// rounded to the nearest value of that type (ties to even, beyond the largest to infinity),
+// also if client and server are on one node. State is kept, and gradients are added, in DType.
+// What Client.Assign of package ps sends is never rounded.
 //
-// With Float8E4M3 gradients take a quarter of the bytes: one for each element, and a scale for
-// each 128 (package collective/codec says what that does); parameters travel as BFloat16.
+// With Wire Float8E4M3 gradients take a quarter of the bytes: one for each element and a scale
+// for each 128 (see package collective/codec). Parameters then travel as BFloat16.
 type Layer struct {
 	Name   string
 	Shape  []int

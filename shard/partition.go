@@ -23,21 +23,20 @@ const (
 
 // PartitionOptions tune Partition. The zero value is the documented default.
 type PartitionOptions struct {
-	// MaxShardBytes is the largest shard, in bytes. Zero means 1/128 of the
-	// model, at least 64 KiB and at most 64 MiB; and a layer that falls into
-	// six pieces or more is then cut into a multiple of twelve, so that 2, 3,
-	// 4, 6 or 12 servers share it evenly. A sparse layer has a limit of its own, 1/12
-	// of its expected rows within the same bounds: each batch has ids in all its shards.
+	// MaxShardBytes is the size of the largest shard, in bytes, at least MinShardBytes. Zero
+	// means 1/128 of the dense layers, but at least 64 KiB and at most 64 MiB. A layer that
+	// needs six shards or more is then cut into a multiple of twelve, so that 2, 3, 4, 6 or 12
+	// servers share it evenly. For a sparse layer zero means 1/12 of its expected rows, within
+	// the same bounds: each batch has ids in all its shards.
 	MaxShardBytes int64
 }
 
-// Partition cuts a model into shards: vertically by layer, and a layer over
-// the limit into runs of whole rows of nearly equal length. A layer whose
-// single row is over the limit is cut into runs of elements instead, without
-// regard to rows, unless it is sparse: then a shard is one row. The shards cover every element exactly once, in the order of
-// layers and elements; the ID of each is its index. A layer without elements
-// has no shard. It returns an error that wraps ErrInvalidModel, or ErrPartition
-// when an option or the number of shards is out of bounds.
+// Partition cuts a model into shards: by layer, and a layer over the limit into runs of
+// whole rows of nearly equal length. If a single row is over the limit, a dense layer is cut
+// into runs of elements, without regard to rows, and a sparse one into single rows. The
+// shards cover every element exactly once, in the order of layers and elements; the ID of
+// each is its index. A layer without elements has no shard. Errors wrap ErrInvalidModel, or
+// ErrPartition if an option or the number of shards is out of bounds.
 func Partition(m Model, o PartitionOptions) ([]Shard, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
