@@ -97,11 +97,23 @@ func (s *Server) attach(ctx context.Context, to serverInfo, f *followerStream) e
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+		s.peerMu.Lock()
+		isForgotten := s.peers[key] != slot // meanwhile
+		s.peerMu.Unlock()
+		if isForgotten {
+			slot <- p // for others who wait
+			continue
+		}
 		if p.add(f) {
 			slot <- p
 			return nil
 		}
 		p, err := s.newPeer(ctx, key, to)
+		if err != nil {
+			s.peerMu.Lock()
+			delete(s.peers, key)
+			s.peerMu.Unlock()
+		}
 		slot <- p
 		if err != nil {
 			return err
@@ -133,12 +145,12 @@ func (s *Server) newPeer(ctx context.Context, key peerKey, to serverInfo) (*peer
 // forget lets go of a connection that has ended, unless somebody is about to replace it.
 func (s *Server) forget(p *peer) {
 	s.peerMu.Lock()
+	defer s.peerMu.Unlock()
 	slot := s.peers[p.key]
-	s.peerMu.Unlock()
 	select {
 	case kept := <-slot:
 		if kept == p {
-			kept = nil
+			delete(s.peers, p.key)
 		}
 		slot <- kept
 	default:
