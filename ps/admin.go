@@ -108,7 +108,7 @@ func (c *Coordinator) status(m statusRequest) Status {
 		st.Moves = append(st.Moves, k.report)
 	}
 	st.Failovers = slices.Clone(c.failovers)
-	st.Exposed = shard.Exposed(c.places.all(), c.candidates(), c.cfg.Job.Replicas)
+	st.Exposed = shard.Exposed(c.places.all(), c.eligible(), c.cfg.Job.Replicas)
 	st.Held = c.clocks.cut
 	st.Tables = c.tables()
 	return st

@@ -494,7 +494,7 @@ func (c *Coordinator) repair() {
 			under++
 		}
 	}
-	plan := shard.PlanFollowers(records, c.shards, c.candidates(), c.cfg.Job.Replicas, c.unfit)
+	plan := shard.PlanFollowers(records, c.shards, c.eligible(), c.cfg.Job.Replicas, c.unfit)
 	for _, m := range plan.Drop {
 		c.drop(records[m.Shard].Assignment, m.To)
 	}

@@ -94,7 +94,7 @@ func (c *Coordinator) begin(q *queuedMove, first bool) {
 	if mig.Kind == shard.KindSwitch && !q.again {
 		w.asked = q
 	}
-	if first && mig.Kind == shard.KindMove && shard.Exposed([]shard.Record{r}, c.candidates(), c.cfg.Job.Replicas) > 0 {
+	if first && mig.Kind == shard.KindMove && shard.Exposed([]shard.Record{r}, c.eligible(), c.cfg.Job.Replicas) > 0 {
 		// The target becomes a follower first, and the source one then: at no time is the
 		// shard on one server only that was on two.
 		mig, effects, err = shard.Replicate(r, q.message.To)
@@ -122,7 +122,7 @@ func (c *Coordinator) check(id shard.ID, to shard.ServerID) error {
 	owners := c.places.owners()
 	a, _ := owners.Owner(id)
 	proposed := []shard.Move{{Shard: id, From: a.Owner, To: to}}
-	if err := shard.ValidateMoves(owners, c.shards, c.known(c.candidates()), proposed); err != nil {
+	if err := shard.ValidateMoves(owners, c.shards, c.known(c.eligible()), proposed); err != nil {
 		return err
 	}
 	w := c.moving[id]

@@ -13,8 +13,8 @@ import (
 
 // Who gets shards, and the first owners of new ones.
 
-// candidates are the servers that may get shards. The caller holds c.mu.
-func (c *Coordinator) candidates() []shard.Server {
+// eligible are the servers that may get shards. The caller holds c.mu.
+func (c *Coordinator) eligible() []shard.Server {
 	var out []shard.Server
 	for _, id := range slices.Sorted(maps.Keys(c.servers)) {
 		if _, leaves := c.leaving[id]; !leaves && c.servers[id].up {
@@ -30,7 +30,7 @@ func (c *Coordinator) candidates() []shard.Server {
 func (c *Coordinator) place() {
 	free := c.places.unplaced()
 	c.mu.Lock()
-	servers := c.candidates()
+	servers := c.eligible()
 	c.mu.Unlock()
 	up := slices.DeleteFunc(slices.Clone(servers), func(s shard.Server) bool { return s.Draining })
 	if len(free) == 0 || len(up) < c.cfg.Job.MinServers {

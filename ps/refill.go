@@ -106,7 +106,7 @@ func (c *Coordinator) refilled(was shard.Assignment, dead func(shard.ServerID) b
 				return cur, err
 			}
 			c.mu.Lock()
-			servers := c.candidates()
+			servers := c.eligible()
 			c.mu.Unlock()
 			m, err := shard.Assign(free, c.shards, c.known(servers))
 			if err != nil {
