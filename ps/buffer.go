@@ -13,6 +13,9 @@ func (b *buffer) floats(n uint32) []float32 { return b.values[:n] }
 
 type buffers = freeList[buffer]
 
+// keptBuffers is how many buffers a server keeps for later frames: 16 MiB.
+const keptBuffers = 64
+
 // freeList is a bounded list of what may be used again.
 type freeList[T any] chan *T
 

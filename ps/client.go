@@ -154,7 +154,7 @@ func dialJob(ctx context.Context, cfg ClientConfig, observer bool) (*Client, err
 	c := &Client{
 		cfg: cfg.withDefaults(), coordinator: coordinators(cfg.Coordinator, cfg.Standbys), layers: map[string]int{}, nonce: randomID(), observer: observer,
 		links: map[linkKey]*link{}, dials: map[linkKey]*dialing{}, busy: newBusy(), locals: map[uint64]*Server{},
-		groups: make(freeList[rowGroup], 16), asking: make(chan struct{}, 1),
+		groups: make(freeList[rowGroup], keptGroups), asking: make(chan struct{}, 1),
 	}
 	c.calls.New = func() any { return new(call) }
 	c.operations.New = func() any { return &operation{c: c} }
@@ -230,9 +230,9 @@ func (c *Client) join(ctx context.Context) (joinReply, actor.Ref, error) {
 // Model returns the job's layers.
 func (c *Client) Model() shard.Model { return c.job.Model }
 
-// Close leaves the job and frees everything. It is safe to call it twice. It waits at most
-// 2 s for the coordinator: an error means that this one has not answered, and finds out by
-// itself that the client is gone.
+// Close leaves the job and ends all connections; operations under way fail with ErrClosed. It
+// is safe to call it twice. It waits at most 2 s for the coordinator: an error means that the
+// coordinator has not answered, and finds out by itself that the client is gone.
 func (c *Client) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

@@ -79,15 +79,13 @@ func (c CoordinatorConfig) validate() error {
 	if c.Node == nil {
 		errs = append(errs, errors.New("ps: CoordinatorConfig.Node is nil"))
 	}
-	if c.MaxMoves < 0 || c.StepTimeout < 0 || c.CopyTimeout < 0 {
-		errs = append(errs, fmt.Errorf("ps: MaxMoves %d, StepTimeout %v and CopyTimeout %v, must be at least 0", c.MaxMoves, c.StepTimeout, c.CopyTimeout))
+	if c.MaxMoves < 0 || c.MaxRepairs < 0 || c.RepairBytesPerSecond < 0 || c.StepTimeout < 0 || c.CopyTimeout < 0 {
+		errs = append(errs, fmt.Errorf("ps: MaxMoves %d, MaxRepairs %d, RepairBytesPerSecond %d, StepTimeout %v and CopyTimeout %v, must be at least 0",
+			c.MaxMoves, c.MaxRepairs, c.RepairBytesPerSecond, c.StepTimeout, c.CopyTimeout))
 	}
 	errs = append(errs, c.Checkpoints.validate())
 	if c.LeaseTTL < minLeaseTTL || c.LeaseTTL > store.MaxLeaseTTL {
 		errs = append(errs, fmt.Errorf("ps: LeaseTTL %v, must be in [%v, %v]", c.LeaseTTL, minLeaseTTL, store.MaxLeaseTTL))
-	}
-	if c.MaxRepairs < 0 || c.RepairBytesPerSecond < 0 {
-		errs = append(errs, fmt.Errorf("ps: MaxRepairs %d and RepairBytesPerSecond %d, must be at least 0", c.MaxRepairs, c.RepairBytesPerSecond))
 	}
 	return errors.Join(append(errs, c.Job.validate())...)
 }

@@ -286,6 +286,12 @@ func register(n *actor.Node) error {
 // sent again: a lost message costs this long, not the caller's deadline.
 const attemptTimeout = time.Second
 
+// The pause before a control request is sent again doubles from minAskPause to maxAskPause.
+const (
+	minAskPause = 5 * time.Millisecond
+	maxAskPause = 200 * time.Millisecond
+)
+
 // defaultTimeout bounds requests whose context has no deadline.
 const defaultTimeout = 30 * time.Second
 
@@ -323,7 +329,7 @@ func askFrom[R any](ctx context.Context, n *actor.Node, to *candidates, msg any,
 	at, refusals := int(to.last.Load()), 0
 	ctx, cancel := bounded(ctx, defaultTimeout)
 	defer cancel()
-	for delay := 5 * time.Millisecond; ; delay = min(2*delay, 200*time.Millisecond) {
+	for pause := minAskPause; ; pause = min(2*pause, maxAskPause) {
 		if alive != nil && !alive() {
 			return zero, actor.Ref{}, errors.Join(fmt.Errorf("%w: %v is gone", ErrUnavailable, to), last)
 		}
@@ -356,7 +362,7 @@ func askFrom[R any](ctx context.Context, n *actor.Node, to *candidates, msg any,
 				return zero, actor.Ref{}, fmt.Errorf("%w: %w", ctx.Err(), last)
 			}
 			return zero, actor.Ref{}, fmt.Errorf("%w: no answer from %v: %w", ctx.Err(), to, last)
-		case <-time.After(delay):
+		case <-time.After(pause):
 		}
 	}
 }

@@ -13,9 +13,12 @@ import (
 // Servers that come, tell what they have, and go: first the servers' side of it, then the
 // coordinator's.
 
-// predecessorGrace is how long a server waits for the coordinator to notice that an
-// earlier run of it is over.
-const predecessorGrace = 2 * time.Second
+const (
+	// predecessorGrace is how long a server waits for the coordinator to notice that an
+	// earlier run of it is over, and registerPause how long before it asks again.
+	predecessorGrace = 2 * time.Second
+	registerPause    = 50 * time.Millisecond
+)
 
 // register tells the coordinator about this server, its data addresses and what it
 // holds. It returns which coordinator knows now.
@@ -37,7 +40,7 @@ func (s *Server) register(ctx context.Context) (actor.Ref, error) {
 		}
 		i = 0
 		select { // an earlier run of this server may have died a moment ago
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(registerPause):
 		case <-ctx.Done():
 			return actor.Ref{}, err
 		}

@@ -82,6 +82,12 @@ func (c *Client) judge(k *call) error {
 	return err
 }
 
+// The pause before a data request is sent again doubles from minRetryPause to maxRetryPause.
+const (
+	minRetryPause = time.Millisecond
+	maxRetryPause = 50 * time.Millisecond
+)
+
 // pause waits before calls are sent again, longer each time, and asks for new routes
 // unless the answers have just given them. The first repetition after a freeze comes
 // at once: the server has answered when it was over.
@@ -108,7 +114,7 @@ func (c *Client) pause(ctx context.Context, again []*call) error {
 		_ = c.routes.refresh(refresh) // without an answer the old routes are tried again
 		cancel()
 	}
-	timer := time.NewTimer(min(time.Millisecond<<min(attempts-1, 6), 50*time.Millisecond))
+	timer := time.NewTimer(min(minRetryPause<<min(attempts-1, 6), maxRetryPause))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -130,8 +130,12 @@ func (g *rowGroup) bytes() int {
 	return 8*(cap(g.ids)+cap(g.begins)+cap(g.ends)+cap(g.hashes)) + 4*(cap(g.values)+cap(g.at)+cap(g.shards)+cap(g.index))
 }
 
-// keptRowsBytes is how much memory of an operation on rows is kept for the next one.
-const keptRowsBytes = 16 << 20
+const (
+	// keptGroups is how many groups a client keeps for later operations on rows, and
+	// keptRowsBytes how large each of them may be.
+	keptGroups    = 16
+	keptRowsBytes = 16 << 20
+)
 
 // keep puts a group onto a list for the next operation, unless it is large.
 func (g *rowGroup) keep(free freeList[rowGroup]) {

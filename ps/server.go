@@ -142,7 +142,7 @@ func StartServer(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	}
 	cfg = cfg.withDefaults()
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, token: stream.NewNonce(), coordinator: coordinators(cfg.Coordinator, cfg.Standbys), free: make(buffers, 64),
+		cfg: cfg, log: cfg.Logger, token: stream.NewNonce(), coordinator: coordinators(cfg.Coordinator, cfg.Standbys), free: make(buffers, keptBuffers),
 		replicas: map[shard.ID]*replica{}, conns: map[*stream.Conn]struct{}{}, flights: map[flightKey]*flight{}, peers: map[peerKey]chan *peer{},
 		cutRoom: newCutRoom(cfg.CheckpointMemory),
 		info:    serverInfo{ID: cfg.ID, Node: cfg.Node.Name(), Addr: cfg.Node.Addr(), Host: stream.HostID(), Domain: cfg.Domain},
