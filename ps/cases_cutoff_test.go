@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -51,10 +50,7 @@ func inNetwork(t *testing.T) bool {
 	if _, err := exec.LookPath("ip"); err != nil || os.Getuid() != 0 {
 		t.Skipf("needs root (uid %d) and ip of iproute2 (%v)", os.Getuid(), err)
 	}
-	pattern := flag.Lookup("test.run").Value.String()
-	if !strings.HasPrefix(pattern, t.Name()+"/") {
-		pattern = "^" + t.Name() + "$"
-	}
+	pattern := "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
 	cmd := exec.Command(os.Args[0], "-test.run="+pattern, "-test.timeout=300s", "-test.v="+fmt.Sprint(testing.Verbose()))
 	cmd.Env = append(os.Environ(), insideVariable+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
@@ -366,16 +362,19 @@ func (p *process) finish() (all []operation) {
 // follows it, from all servers, from the workers, or from all of them, in both directions
 // or in one, while workers on another host and on that one push and pull.
 func TestCutOff(t *testing.T) {
-	if !inNetwork(t) {
-		return
-	}
+	together(t)
 	every := os.Getenv("ELASTICPS_CUTS") == "all" // of one direction too, whatever the time
 	for _, from := range []string{"coordinator", "follower", "servers", "workers", "all"} {
 		for _, way := range []string{"both", "out", "in"} {
 			if !every && (from != "all" && way != "both" || from != "servers" && (underRace || testing.Short())) {
 				continue
 			}
-			t.Run(from+"/"+way, func(t *testing.T) { testCutOff(t, from, way) })
+			t.Run(from+"/"+way, func(t *testing.T) {
+				t.Parallel()
+				if inNetwork(t) {
+					testCutOff(t, from, way)
+				}
+			})
 		}
 	}
 }
@@ -499,6 +498,7 @@ func (s *split) check(cut, healed time.Time) {
 // push of anybody is under way when it is cut off: only the end of its leases tells the
 // owner that others go on.
 func TestDeposedOwnerServesNoOldValue(t *testing.T) {
+	together(t)
 	if !inNetwork(t) {
 		return
 	}
@@ -550,6 +550,7 @@ func readsWithin(history []operation, layer int, begin, end time.Time) (count in
 // TestSlowHost: a server that gets the processor for a part of the time only, with breaks
 // on both sides of a lease, holds the others up, and nothing is lost or read twice.
 func TestSlowHost(t *testing.T) {
+	together(t)
 	if !inNetwork(t) {
 		return
 	}

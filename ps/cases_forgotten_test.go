@@ -84,6 +84,7 @@ func TestRemoveOfServerThatComesBack(t *testing.T) {
 func TestRemoveOfServerThatIsUp(t *testing.T) {
 	together(t)
 	everywhere(t, func(t *testing.T, options ...option) {
+		t.Parallel()
 		c := newCluster(t, layersJob(ps.NoReplicas, 2, 100), options...)
 		c.server("s1")
 		c.placed()
@@ -125,7 +126,9 @@ func TestServerThatIsOutStaysOut(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			everywhere(t, func(t *testing.T, options ...option) {
+				t.Parallel()
 				c := newCluster(t, layersJob(ps.NoReplicas, 2, 100), options...)
 				c.server("s1")
 				c.placed()

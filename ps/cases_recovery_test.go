@@ -53,6 +53,7 @@ func TestRestartedTargetIsNotTakenForLossLater(t *testing.T) {
 // A coordinator whose node closes in the middle of a move has learned nothing about
 // the servers: the move stays in the store for the next one.
 func TestClosedNodeOfCoordinatorDoesNotUndoAMove(t *testing.T) {
+	together(t)
 	s := &steps{}
 	job := tinyJob(ps.ASP, layer("a", 10))
 	job.Replicas = ps.NoReplicas // the source of a move has something to release

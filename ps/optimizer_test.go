@@ -84,6 +84,7 @@ func withAccumulator(o ps.Optimizer, start float64) ps.Optimizer {
 // 100 steps of every optimizer on the servers, with a move in the middle, agree with
 // a float64 reference: slots and step counts start at their own values and move.
 func TestT26OptimizersAgainstReference(t *testing.T) {
+	together(t)
 	optimizers := map[string]ps.Optimizer{
 		"sgd": ps.SGD(0.05), "sgd decay": withDecay(ps.SGD(0.05), 0.01),
 		"momentum": ps.Momentum(0.05, 0.9), "nesterov": ps.Nesterov(0.05, 0.9),
@@ -100,6 +101,7 @@ func TestT26OptimizersAgainstReference(t *testing.T) {
 }
 
 func optimizerRun(t *testing.T, o ps.Optimizer, mode ps.Mode) {
+	t.Parallel()
 	const n = 301
 	l := shard.Layer{Name: "x", Shape: []int{n}, Init: shard.Initializer{Kind: shard.Uniform, Scale: 0.5, Seed: 3}}
 	job := ps.Job{Model: shard.Model{Layers: []shard.Layer{l}}, Optimizer: o, Consistency: ps.Consistency{Mode: mode}}
