@@ -57,16 +57,29 @@ func parallel(t testing.TB, n int, f func(i int) error) {
 }
 
 // totals are the pushes and rows that the servers say they have, all together.
-func (c *cluster) totals() (sum ps.ServerLoad) {
+func (c *cluster) totals() ps.ServerLoad {
 	c.t.Helper()
-	for _, s := range c.status().Servers {
+	sum, err := c.loads()
+	require.NoError(c.t, err)
+	return sum
+}
+
+// loads is totals on any goroutine: it requires nothing.
+func (c *cluster) loads() (sum ps.ServerLoad, err error) {
+	st, err := c.admin.Status(c.ctx)
+	if err != nil {
+		return sum, err
+	}
+	for _, s := range st.Servers {
 		load, err := c.admin.Load(c.ctx, s)
-		require.NoError(c.t, err)
+		if err != nil {
+			return sum, err
+		}
 		sum.PushesApplied += load.PushesApplied
 		sum.Rows += load.Rows
 		sum.RowsSkipped += load.RowsSkipped
 	}
-	return sum
+	return sum, nil
 }
 
 // applied is the number of pushes that the servers say they have applied.
@@ -112,6 +125,9 @@ func (c *cluster) swapping(a, b shard.ServerID) (stop func() []ps.MoveReport) {
 			var more []ps.MoveReport
 			more, failed = c.swapOwners(a, b)
 			reports = append(reports, more...)
+			if failed == nil {
+				failed = c.letThrough()
+			}
 		}
 	}()
 	return func() []ps.MoveReport {
@@ -120,6 +136,16 @@ func (c *cluster) swapping(a, b shard.ServerID) (stop func() []ps.MoveReport) {
 		require.NoError(c.t, failed)
 		return reports
 	}
+}
+
+// letThrough waits until a push has been applied, 50 ms at most. One that comes back to its shard
+// after each move, and finds the next one begun, would wait for as long as that goes on.
+func (c *cluster) letThrough() error {
+	before, err := c.loads()
+	for now, end := before, time.Now().Add(50*time.Millisecond); err == nil && now.PushesApplied == before.PushesApplied && time.Now().Before(end); {
+		now, err = c.loads()
+	}
+	return err
 }
 
 // patient is for tests that load the machine so much that a live party may be
