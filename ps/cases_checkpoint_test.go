@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/elasticps/elasticps/actor"
+	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
@@ -173,7 +174,7 @@ func TestT26AcrossRestore(t *testing.T) {
 				a, b := make([]float32, l.Elems()), make([]float32, l.Elems())
 				require.NoError(t, w.Pull(c.ctx, l.Name, a))
 				require.NoError(t, x.Pull(d.ctx, l.Name, b))
-				require.Equal(t, a, b, l.Name)
+				require.Equal(t, wire.Bytes(a), wire.Bytes(b), l.Name)
 			}
 		})
 	}
@@ -556,7 +557,7 @@ func cycle(t *testing.T, node *actor.Node, job ps.Job, folder checkpoint.Folder,
 	}
 	require.NoError(t, w.PushRows(ctx, "rows", ids, vector(len(rows), -1)))
 	require.NoError(t, w.PullRows(ctx, "rows", ids, rows))
-	require.Equal(t, vector(len(rows), float32(i+1)), rows)
+	require.Equal(t, wire.Bytes(vector(len(rows), float32(i+1))), wire.Bytes(rows))
 	admin, err := ps.NewAdmin(node, coord.Ref())
 	require.NoError(t, err)
 	r, err := admin.Checkpoint(ctx, true)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/internal/wire"
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
@@ -370,21 +371,22 @@ func (c *cluster) trainRows(w *ps.Worker, from, to int) {
 	}
 }
 
-// allRows pulls every row that trainRows may have touched, and the dense layers.
-func (c *cluster) allRows(w *ps.Client) map[string][]float32 {
+// allRows pulls every row that trainRows may have touched, and the dense layers: their bits.
+func (c *cluster) allRows(w *ps.Client) map[string][]byte {
 	c.t.Helper()
-	out := map[string][]float32{}
+	out := map[string][]byte{}
 	ids := make([]int64, 0, 100_010)
 	for id := range int64(100_010) {
 		ids = append(ids, id-4)
 	}
 	for _, l := range w.Model().Layers {
 		if l.Sparse {
-			out[l.Name] = c.rowsOf(w, l.Name, l.RowElems(), ids)
+			out[l.Name] = wire.Bytes(c.rowsOf(w, l.Name, l.RowElems(), ids))
 			continue
 		}
-		out[l.Name] = make([]float32, l.Elems())
-		require.NoError(c.t, w.Pull(c.ctx, l.Name, out[l.Name]))
+		dense := make([]float32, l.Elems())
+		require.NoError(c.t, w.Pull(c.ctx, l.Name, dense))
+		out[l.Name] = wire.Bytes(dense)
 	}
 	return out
 }

@@ -43,13 +43,17 @@ func TestClocksBSP(t *testing.T) {
 // mode allows, holds back a worker that may go, or releases anybody twice.
 func TestClocksBound(t *testing.T) {
 	modes := map[Consistency]uint32{{Mode: BSP}: 0, {Mode: SSP}: 0, {Mode: SSP, Staleness: 3}: 3, {Mode: ASP}: 1 << 30}
+	steps := 100_000
+	if testing.Short() {
+		steps = 20_000
+	}
 	for mode, bound := range modes {
 		rng := rand.New(rand.NewPCG(7, uint64(bound)))
 		c := newClocks(mode)
 		at := map[uint64]uint32{}
 		waiting := map[uint64]bool{}
 		next := uint64(1)
-		for range 100_000 {
+		for range steps {
 			switch inc := 1 + rng.Uint64N(next); {
 			case rng.IntN(20) == 0 && len(at) < 12:
 				at[next] = c.join(next, 0)

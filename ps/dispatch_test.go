@@ -237,7 +237,11 @@ func (w *dataWorld) check() {
 // TestEachRangeIsFinishedOnce: workers and coordinators come, go, and lose answers, and
 // each range of each epoch is finished by exactly one worker.
 func TestEachRangeIsFinishedOnce(t *testing.T) {
-	for seed := range uint64(60) {
+	seeds := uint64(60)
+	if testing.Short() {
+		seeds = 15
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			d := Dataset{Name: "d", Records: 1 + int64(seed)*13, RangeRecords: 5, Epochs: 1 + int(seed%3), Shuffle: seed%2 == 0, EpochBarrier: seed%5 == 0}
 			w := newDataWorld(t, seed, d)

@@ -143,11 +143,11 @@ func blocksOf(r *replica) (blocks []TableBlock) {
 	return blocks
 }
 
-// State is what a server has of a shard.
+// State is what a server has of a shard; of floats, the bits.
 type State struct {
 	Table            []TableBlock
-	Weights          []float32
-	Slots            [][]float32
+	Weights          []byte
+	Slots            [][]byte
 	Steps            []uint64
 	Clocks           []uint32
 	Applied, Changes uint64
@@ -162,7 +162,10 @@ func States(changes bool, servers ...*Server) map[shard.ID]State {
 		for _, r := range s.all() {
 			r.mu.Lock()
 			if r.copy.Owns() {
-				st := State{Table: blocksOf(r), Weights: r.weights, Slots: r.slots, Applied: r.applied, Changes: r.changes, Windows: r.windows.Append(nil)}
+				st := State{Table: blocksOf(r), Weights: wire.Bytes(r.weights), Applied: r.applied, Changes: r.changes, Windows: r.windows.Append(nil)}
+				for _, s := range r.slots {
+					st.Slots = append(st.Slots, wire.Bytes(s))
+				}
 				if !changes {
 					st.Changes = 0
 				}
