@@ -134,7 +134,9 @@ func TestNumbersThatAreNone(t *testing.T) {
 // Two servers of one ID: the second is refused while the first lives.
 func TestSameServerTwice(t *testing.T) {
 	settled(t)
-	c := newCluster(t, smallJob(ps.Consistency{}))
+	job := smallJob(ps.Consistency{})
+	job.Replicas = ps.NoReplicas // else s2 may follow before the first is gone
+	c := newCluster(t, job)
 	first := c.server("s1")
 	c.placed()
 	w := c.worker("w")
