@@ -51,6 +51,8 @@
 //	migrate.gap          the same as a worker sees it that pushes to the shard in a loop
 //	migrate.others       pushes per second to shards that do not move, of those before
 //	replicas.push        pushes of 4 MiB that one follower confirms, of those without one
+//	replicas.latency     one push of 4 KiB to eight shards on three servers, each with a
+//	                     follower, beside the same without
 //	failover             from SIGKILL of a server to the end of the first push to all shards
 //	checkpoint.write     full checkpoints of one server, against a plain file that is synced
 //	rows.OP.T.N.D.IDS    rows per second, as they were asked for: operation, transport,

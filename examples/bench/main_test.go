@@ -94,7 +94,7 @@ func TestMeasurements(t *testing.T) {
 	for only, numRows := range map[string]int{
 		"push.latency.tcp": 4, "push.rate": 1, "pushpull.workers": 7, "allocs": 13, "pull.local": 5, "migrate": 16,
 		"optimizer.adam.cache": 1, "codec": 10, "push.tcp.fp16": 1,
-		"replicas.push": 1, "failover": 1, "checkpoint.write": 1,
+		"replicas.push": 1, "replicas.latency": 2, "failover": 1, "checkpoint.write": 1,
 		"allreduce.shm": 10, "allreduce.alloc": 10, "alltoall.shm": 4, "allgather.tcp": 4,
 		"rows.pull.tcp.10k": 2, "rows.push.local.1M.64": 2, "rows.memory.adagradbyrow": 1,
 	} {

@@ -14,6 +14,8 @@ import (
 const (
 	// replicatedBytes is the size of the pushes that a follower has to confirm.
 	replicatedBytes = 4 * mib
+	// scatteredBytes is the size of small pushes that several followers have to confirm.
+	scatteredBytes = 4 * kib
 	// lostBytes is the size of the layer whose server is killed, in shards of 4 MiB.
 	lostBytes = 64 * mib
 )
@@ -26,22 +28,40 @@ func replicated(size int64) layout {
 	}
 }
 
+// scattered is a layer of that size in eight shards on three servers.
+func scattered(size int64) layout {
+	l := replicated(size)
+	l.servers, l.maxShardBytes = 3, size/8
+	return l
+}
+
+// besides starts two jobs that are used in turns, one without followers and one with them.
+// The caller closes the second.
+func (b *bench) besides(ctx context.Context, without, with layout) (single, double *deployment, err error) {
+	without.replicas = 0
+	if single, err = b.deploy(ctx, without); err != nil {
+		return nil, nil, err
+	}
+	double = &deployment{layout: with, b: b}
+	limited, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err = errors.Join(double.start(limited), double.protected(limited)); err != nil {
+		double.close()
+		return nil, nil, err
+	}
+	return single, double, nil
+}
+
 // measureReplicated measures pushes that one follower confirms, against the same pushes
-// to a server without a follower: two jobs, which are used in turns.
+// to a server without a follower.
 func (b *bench) measureReplicated(ctx context.Context) error {
 	alone := replicated(replicatedBytes)
-	alone.servers, alone.replicas = 1, 0
-	single, err := b.deploy(ctx, alone)
+	alone.servers = 1
+	single, double, err := b.besides(ctx, alone, replicated(replicatedBytes))
 	if err != nil {
 		return err
 	}
-	double := &deployment{layout: replicated(replicatedBytes), b: b}
 	defer double.close()
-	limited, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	if err := errors.Join(double.start(limited), double.protected(limited)); err != nil {
-		return err
-	}
 	n := inFlight(replicatedBytes)
 	p, err := b.alternate(ctx, single.load(opPush, replicatedBytes, n).goodput, double.load(opPush, replicatedBytes, n).goodput)
 	if err != nil {
@@ -50,6 +70,28 @@ func (b *bench) measureReplicated(ctx context.Context) error {
 	r := compared("replicas.push", replicatedBytes, "GB/s", 1e-9, p.product[0], p.limit[0])
 	r.Note = fmt.Sprintf("%d in flight, one follower; limit: the same without", n)
 	return b.out.add(r)
+}
+
+// measureReplicatedLatency measures small pushes of several shards, each with a follower on
+// one of the other servers, against the same pushes without followers.
+func (b *bench) measureReplicatedLatency(ctx context.Context) error {
+	single, double, err := b.besides(ctx, scattered(scatteredBytes), scattered(scatteredBytes))
+	if err != nil {
+		return err
+	}
+	defer double.close()
+	p, err := b.alternate(ctx, single.load(opPush, scatteredBytes, 1).latency, double.load(opPush, scatteredBytes, 1).latency)
+	if err != nil {
+		return err
+	}
+	for i, percentile := range []string{"p50", "p99"} {
+		r := compared("replicas.latency."+percentile, scatteredBytes, "us", 1e6, p.product[i], p.limit[i])
+		r.Note = "eight shards on three servers, one follower each; limit: the same without"
+		if err := b.out.add(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // protected returns when every shard has its follower.

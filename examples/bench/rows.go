@@ -48,6 +48,7 @@ func allFamilies() []family {
 		family{codecNames(), (*bench).measureCodecs},
 		family{migrationNames(), (*bench).measureMigrations},
 		family{[]string{"replicas.push"}, (*bench).measureReplicated},
+		family{[]string{"replicas.latency.p50", "replicas.latency.p99"}, (*bench).measureReplicatedLatency},
 		family{[]string{"failover"}, (*bench).measureFailover},
 		family{[]string{"checkpoint.write"}, (*bench).measureCheckpoint},
 	)
