@@ -97,6 +97,9 @@ func TestLossIsCounted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			settled(t)
 			c, w, having := bereft(t, servers...)
+			for _, p := range having { // at the same time
+				p.signal(syscall.SIGSTOP)
+			}
 			for _, p := range having {
 				p.kill()
 			}

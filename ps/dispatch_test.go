@@ -239,7 +239,7 @@ func (w *dataWorld) check() {
 func TestEachRangeIsFinishedOnce(t *testing.T) {
 	seeds := uint64(60)
 	if testing.Short() {
-		seeds = 15
+		seeds = 30
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
