@@ -81,7 +81,7 @@ func TestDeleteRowsWhileShardsMove(t *testing.T) {
 	servers := c.servers(2)
 	c.placed()
 	c.protected()
-	stop := c.swapping("s1", "s2")
+	stop := c.swapping("s1", "s2", c.letThrough)
 	all := make([]*ps.Worker, workers)
 	for i := range all {
 		all[i] = c.worker(fmt.Sprintf("w%d", i))

@@ -186,7 +186,7 @@ func TestT12WhileMoving(t *testing.T) {
 	f := newFaulty(4)
 	l := newLossy(t, f.judge, 20, layer("own", 20, 1), layer("shared", 1))
 	l.c.proxied("s2", newFrameProxy(t, f.judge))
-	stop := l.c.swapping("s1", "s2")
+	stop := l.c.swapping("s1", "s2", func() error { return nil })
 	l.add(t, 50, 8)
 	require.Greater(t, len(stop()), 4)
 	l.requireSums(t, 50)

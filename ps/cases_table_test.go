@@ -194,7 +194,7 @@ func TestT10ConcurrentRows(t *testing.T) {
 		c.within(3 * time.Minute)
 		servers := c.servers(2)
 		c.placed()
-		moves := c.swapping("s1", "s2")
+		moves := c.swapping("s1", "s2", c.letThrough)
 		node := c.nodeFor("workers")
 		parallel(t, workers, func(i int) error {
 			w := c.workerOn(node, "w")

@@ -109,8 +109,9 @@ func (c *cluster) swapOwners(a, b shard.ServerID) ([]ps.MoveReport, error) {
 	return reports, nil
 }
 
-// swapping swaps owners again and again until it is stopped; stop returns the moves.
-func (c *cluster) swapping(a, b shard.ServerID) (stop func() []ps.MoveReport) {
+// swapping swaps owners again and again until it is stopped, and calls a function between two
+// swaps; stop returns the moves.
+func (c *cluster) swapping(a, b shard.ServerID, between func() error) (stop func() []ps.MoveReport) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	var reports []ps.MoveReport
 	var failed error
@@ -126,7 +127,7 @@ func (c *cluster) swapping(a, b shard.ServerID) (stop func() []ps.MoveReport) {
 			more, failed = c.swapOwners(a, b)
 			reports = append(reports, more...)
 			if failed == nil {
-				failed = c.letThrough()
+				failed = between()
 			}
 		}
 	}()
