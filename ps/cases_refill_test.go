@@ -169,3 +169,23 @@ func TestAnswerOfARefilledServerIsLost(t *testing.T) {
 	require.NoError(t, w.Pull(c.ctx, "l0", got))
 	require.Equal(t, vector(100, 8), got)
 }
+
+// TestShardGoesBackToItsOwnJob: another job of the same model has written the newest checkpoint
+// in the storage. A shard that is lost goes back to that of its own.
+func TestShardGoesBackToItsOwnJob(t *testing.T) {
+	settled(t)
+	s := &heldStorage{Folder: checkpoint.Folder(t.TempDir())}
+	c, w, having := bereftIn(t, s, func(*cluster) {}, "s1", "s2", "s3")
+	other := newCluster(t, layersJob(1, 1, 100), saving(s.Folder))
+	other.server("t1")
+	other.placed()
+	pushOften(other, other.client("w"), 50)
+	other.save(true)
+	for _, p := range having { // at the same time
+		p.signal(syscall.SIGSTOP)
+	}
+	for _, p := range having {
+		p.kill()
+	}
+	goesBack(c, w)
+}

@@ -15,7 +15,8 @@ import (
 // CheckpointConfig says where checkpoints go, and when they are taken.
 type CheckpointConfig struct {
 	// Storage is where checkpoints are kept. All servers must have the same one
-	// (ServerConfig.Checkpoints). Nil: there are no checkpoints.
+	// (ServerConfig.Checkpoints). It is for one job at a time: Keep counts all that is there,
+	// and RestoreLatest takes the newest. Nil: there are no checkpoints.
 	Storage checkpoint.Storage
 	// Interval is the time from the start of one checkpoint to the start of the next. Zero:
 	// checkpoints are taken on request only (Admin.Checkpoint).
@@ -221,7 +222,7 @@ func (c *Coordinator) writeCheckpoint(ctx context.Context, report *CheckpointRep
 	manifest := checkpoint.Manifest{
 		Name: name, Parent: parent, Time: time.Now(), Clock: uint64(m.Clock), Model: c.cfg.Job.Model, Shards: c.shards, Datasets: datasets,
 	}
-	if manifest.Job, err = json.Marshal(c.cfg.Job); err != nil {
+	if manifest.Job, err = json.Marshal(savedJob{c.cfg.Job, c.identity}); err != nil {
 		return fmt.Errorf("ps: description of job %q: %w", c.cfg.Job.Name, err)
 	}
 	for _, p := range parts {

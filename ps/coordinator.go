@@ -122,6 +122,7 @@ type Coordinator struct {
 	closeErr error
 	// leadership is nil for a coordinator that was not elected.
 	leadership *leadership
+	identity   string        // of the job among others of the same model
 	term       uint64        // the first incarnation that it has reserved
 	slots      chan struct{} // moves under way
 	repairs    chan struct{} // new followers under way
@@ -277,6 +278,11 @@ func (c *Coordinator) load(ctx context.Context) error {
 	if err := c.places.claim(ctx, c.cfg.Job); err != nil {
 		return err
 	}
+	identity, err := c.places.identity(ctx)
+	if err != nil {
+		return err
+	}
+	c.identity = identity
 	if err := errors.Join(c.places.load(ctx), c.places.loadServers(ctx)); err != nil {
 		return err
 	}
@@ -294,8 +300,7 @@ func (c *Coordinator) load(ctx context.Context) error {
 	}
 	c.checks.began, c.checks.pruned = c.started, make(chan struct{})
 	close(c.checks.pruned)
-	err := c.loadDatasets(ctx)
-	if err != nil {
+	if err := c.loadDatasets(ctx); err != nil {
 		return err
 	}
 	above, err := c.lastNumber(ctx)

@@ -77,6 +77,17 @@ func (p *placement) claim(ctx context.Context, job Job) error {
 	return nil
 }
 
+// identity is the name of the job that has this store, among others of the same model that
+// write to the same storage.
+func (p *placement) identity(ctx context.Context) (string, error) {
+	_, err := p.kv.CompareAndSwap(ctx, p.prefix+"identity", 0, []byte(randomID()))
+	if err != nil && !errors.Is(err, store.ErrConflict) {
+		return "", err
+	}
+	e, err := p.kv.Get(ctx, p.prefix+"identity")
+	return string(e.Value), err
+}
+
 // load reads all records.
 func (p *placement) load(ctx context.Context) error {
 	entries, err := p.kv.List(ctx, p.prefix+"shard/")

@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/elasticps/elasticps/ps/checkpoint"
 	"github.com/elasticps/elasticps/shard"
@@ -20,11 +21,21 @@ func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) boo
 	if c.cfg.Checkpoints.Storage == nil {
 		return 0, false
 	}
-	c.promotes(id, 1) // nothing else is done with the shard before it is there
-	defer c.promotes(id, -1)
 	c.mu.Lock()
-	known := c.applied[id] // before the next owner reports
+	known, rests := c.applied[id], time.Now().Before(c.rests[id]) // before the next owner reports
 	c.mu.Unlock()
+	if rests {
+		return 0, false
+	}
+	c.promotes(id, 1) // nothing else is done with the shard before it is there
+	defer func() {
+		if !ok {
+			c.mu.Lock()
+			c.rests[id] = time.Now().Add(repairPause)
+			c.mu.Unlock()
+		}
+		c.promotes(id, -1)
+	}()
 	if !c.nobodyReads(id, true) {
 		sleep(c.ctx, leaseWait) // the owner before the one that is gone may have its lease
 	}
@@ -33,7 +44,7 @@ func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) boo
 		if err != nil {
 			c.log.Error("lost shard cannot be filled", "shard", id, "err", err)
 			c.mu.Lock()
-			c.hopeless = true
+			c.hopeless = errors.Is(err, checkpoint.ErrNotFound) || errors.Is(err, checkpoint.ErrMismatch)
 			c.mu.Unlock()
 			return 0, false
 		}
@@ -66,18 +77,27 @@ func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) boo
 	return 0, false
 }
 
-// newest is the newest checkpoint of this job, older than the one named before.
+// newest is the newest checkpoint of this job, older than the one named before. The storage
+// may have those of other jobs of the same model.
 func (c *Coordinator) newest(before string) (*checkpoint.Checkpoint, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Checkpoints.Timeout)
 	defer cancel()
-	saved, skipped, err := checkpoint.Latest(ctx, c.cfg.Checkpoints.Storage, before)
-	for _, why := range skipped {
-		c.log.Warn("checkpoint is passed over", "err", why)
-	}
+	restored, err := c.places.restoredFrom(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return saved, c.fits(saved)
+	for {
+		saved, skipped, err := checkpoint.Latest(ctx, c.cfg.Checkpoints.Storage, before)
+		for _, why := range skipped {
+			c.log.Warn("checkpoint is passed over", "err", why)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if before = saved.Ref().Name; before == restored || c.wrote(saved) {
+			return saved, c.fits(saved)
+		}
+	}
 }
 
 // refilled writes down that another server owns a lost shard, and returns what it wrote. One

@@ -14,6 +14,18 @@ import (
 
 // What a new job is filled from: the part of the coordinator that opens checkpoints.
 
+// savedJob is what a checkpoint says of its job.
+type savedJob struct {
+	Job
+	Identity string // of the job that wrote it
+}
+
+// wrote reports whether a checkpoint was written by this job, under whichever coordinator.
+func (c *Coordinator) wrote(saved *checkpoint.Checkpoint) bool {
+	var by savedJob
+	return json.Unmarshal(saved.Manifest().Job, &by) == nil && by.Identity == c.identity
+}
+
 // fits returns an error unless a checkpoint is of this job's model, cut in the same way,
 // with the same optimizers.
 func (c *Coordinator) fits(from *checkpoint.Checkpoint) error {
