@@ -189,3 +189,26 @@ func TestShardGoesBackToItsOwnJob(t *testing.T) {
 	}
 	goesBack(c, w)
 }
+
+// TestServerThatFillsAShardKeepsIt: a coordinator that begins while a server fills a lost shard
+// finds it without the shard. It waits: another one would own the shard beside it.
+func TestServerThatFillsAShardKeepsIt(t *testing.T) {
+	settled(t)
+	c, w, having := bereft(t, "s1")
+	slow := &heldFiles{Storage: c.checkpoints, asked: make(chan struct{}, 1), open: make(chan struct{})}
+	c.checkpoints = slow
+	having["owner"].kill()
+	c.server("s2")
+	select {
+	case <-slow.asked:
+	case <-c.ctx.Done():
+		t.Fatal("s2 reads no checkpoint")
+	}
+	c.process("server", "s0") // the first that the shard would be given to
+	require.NoError(t, c.coord.Close())
+	c.startCoordinator()
+	require.Never(t, func() bool { return c.owner(0) != "s2" }, 3*time.Second, 20*time.Millisecond, "longer than a server is asked after all audits")
+	close(slow.open)
+	goesBack(c, w)
+	require.Equal(t, shard.ServerID("s2"), c.owner(0))
+}

@@ -136,14 +136,18 @@ func (s *Server) copyOf(id shard.ID) (*replica, error) {
 	return r, nil
 }
 
-// owns refuses unless this copy is the owner's.
+// owns refuses unless this copy is the owner's. While it is being filled it does not say:
+// who is given the shard on a refusal would own it beside this server.
 func (r *replica) owns(order shard.Effect) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.copy.Owns() || r.copy.Epoch != order.Epoch {
-		return fmt.Errorf("%w: the copy of shard %d is %v at epoch %d, not the owner's at epoch %d", shard.ErrRefused, order.Shard, r.copy.State, r.copy.Epoch, order.Epoch)
+	switch {
+	case r.copy.Owns() && r.copy.Epoch == order.Epoch:
+		return nil
+	case r.filling > 0:
+		return fmt.Errorf("%w: shard %d is being filled", ErrUnavailable, order.Shard)
 	}
-	return nil
+	return fmt.Errorf("%w: the copy of shard %d is %v at epoch %d, not the owner's at epoch %d", shard.ErrRefused, order.Shard, r.copy.State, r.copy.Epoch, order.Epoch)
 }
 
 // evict drops a copy that no move has touched.

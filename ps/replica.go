@@ -58,6 +58,7 @@ type replica struct {
 	failed    failedStream      // the last one that has not made a copy
 	source    *session          // follower side: who fills this copy
 	progress  receiveProgress
+	filling   int         // orders to fill it that are under way: it may be the owner's any moment
 	gathering int         // followers of the former owner that are looked for: nothing is answered
 	quiet     time.Time   // promoted: nothing is answered before, the former owner may still serve reads
 	views     [][]float32 // scratch for step: the slots of a range

@@ -282,6 +282,7 @@ func (s *Server) fill(ctx context.Context, r *replica, order shard.Effect, from 
 	if done, err := s.mayFill(r, order, nil); done || err != nil {
 		return err
 	}
+	defer r.isFilled()
 	filled := newReplica(s.job, r.spec)
 	filled.allocate()
 	if c == nil {
@@ -294,7 +295,7 @@ func (s *Server) fill(ctx context.Context, r *replica, order shard.Effect, from 
 }
 
 // mayFill returns an error unless a copy may be filled for an order, and reports whether it
-// is already. With the state to fill it with, it does so.
+// is already. If not, it is being filled until isFilled; with the state, that is done here.
 func (s *Server) mayFill(r *replica, order shard.Effect, state *replica) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -310,9 +311,18 @@ func (s *Server) mayFill(r *replica, order shard.Effect, state *replica) (done b
 	case s.ctx.Err() != nil || s.out.Load(): // drop was here, or is about to be
 		return false, fmt.Errorf("%w: server %q", ErrClosed, s.cfg.ID)
 	}
-	if state != nil {
-		r.adopt(state)
-		r.become(owner)
+	if state == nil {
+		r.filling++
+		return false, nil
 	}
+	r.adopt(state)
+	r.become(owner)
 	return false, nil
+}
+
+// isFilled takes note that an order to fill this copy has been carried out, or has failed.
+func (r *replica) isFilled() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.filling--
 }
