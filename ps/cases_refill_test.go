@@ -1,6 +1,7 @@
 package ps_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -211,4 +212,40 @@ func TestServerThatFillsAShardKeepsIt(t *testing.T) {
 	close(slow.open)
 	goesBack(c, w)
 	require.Equal(t, shard.ServerID("s2"), c.owner(0))
+}
+
+// awayStorage is a storage that cannot be reached while isAway.
+type awayStorage struct {
+	checkpoint.Folder
+	isAway atomic.Bool
+	asked  atomic.Int64 // meanwhile
+}
+
+func (s *awayStorage) List(ctx context.Context, prefix string) ([]checkpoint.Object, error) {
+	if s.isAway.Load() {
+		s.asked.Add(1)
+		return nil, syscall.ECONNREFUSED
+	}
+	return s.Folder.List(ctx, prefix)
+}
+
+// TestStorageIsAwayForAMoment: that the storage cannot be reached when a lost shard is to be
+// filled does not mean that there is no checkpoint. Workers wait.
+func TestStorageIsAwayForAMoment(t *testing.T) {
+	settled(t)
+	folder := checkpoint.Folder(t.TempDir())
+	away := &awayStorage{Folder: folder}
+	c, w, having := bereftIn(t, &heldStorage{Folder: folder}, func(c *cluster) { c.cfg.Checkpoints.Storage = away }, "s1")
+	away.isAway.Store(true)
+	having["owner"].kill()
+	c.server("s1") // which has nothing
+	pushed := make(chan error, 1)
+	go func() { pushed <- w.Push(c.ctx, "l0", vector(100, -1)) }()
+	eventually(t, "the storage was asked again", func() bool { return away.asked.Load() > 2 })
+	away.isAway.Store(false)
+	require.NoError(t, <-pushed)
+	pushOften(c, w, 2)
+	got := make([]float32, 100)
+	require.NoError(t, w.Pull(c.ctx, "l0", got))
+	require.Equal(t, vector(100, 8), got)
 }

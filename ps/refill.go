@@ -43,9 +43,11 @@ func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) boo
 		saved, err := c.newest(before)
 		if err != nil {
 			c.log.Error("lost shard cannot be filled", "shard", id, "err", err)
-			c.mu.Lock()
-			c.hopeless = errors.Is(err, checkpoint.ErrNotFound) || errors.Is(err, checkpoint.ErrMismatch)
-			c.mu.Unlock()
+			if errors.Is(err, checkpoint.ErrNotFound) || errors.Is(err, checkpoint.ErrMismatch) { // else the storage may come back
+				c.mu.Lock()
+				c.hopeless = true
+				c.mu.Unlock()
+			}
 			return 0, false
 		}
 		now, err := c.refilled(was, dead)
