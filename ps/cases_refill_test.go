@@ -3,6 +3,7 @@ package ps_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
 	"sync/atomic"
 	"syscall"
@@ -248,4 +249,36 @@ func TestStorageIsAwayForAMoment(t *testing.T) {
 	got := make([]float32, 100)
 	require.NoError(t, w.Pull(c.ctx, "l0", got))
 	require.Equal(t, vector(100, 8), got)
+}
+
+// TestLostShardsAreSaidOnce: shards that cannot be filled are tried again and again, and the
+// log does not grow with that.
+func TestLostShardsAreSaidOnce(t *testing.T) {
+	settled(t)
+	folder := checkpoint.Folder(t.TempDir())
+	away := &awayStorage{Folder: folder}
+	said := &countingLog{Handler: slog.DiscardHandler}
+	c, _, having := bereftIn(t, &heldStorage{Folder: folder}, func(c *cluster) {
+		c.cfg.Checkpoints.Storage, c.cfg.Logger = away, slog.New(said)
+	}, "s1")
+	away.isAway.Store(true)
+	having["owner"].kill()
+	eventually(t, "the storage was asked again", func() bool { return away.asked.Load() > 5 })
+	require.Equal(t, int64(1), said.errors.Load())
+	require.Zero(t, refilled(c.status()))
+}
+
+// countingLog counts what is logged as an error.
+type countingLog struct {
+	slog.Handler
+	errors atomic.Int64
+}
+
+func (l *countingLog) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= slog.LevelError
+}
+
+func (l *countingLog) Handle(context.Context, slog.Record) error {
+	l.errors.Add(1)
+	return nil
 }

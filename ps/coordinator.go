@@ -163,6 +163,7 @@ type Coordinator struct {
 	rests     map[shard.ID]time.Time              // until when a shard rests that could not get a follower
 	failovers []Failover                          // the last keptFailovers
 	hopeless  bool                                // there is no checkpoint that a lost shard could be filled from
+	unfilled  string                              // why lost shards could not be filled, as last logged
 	applied   map[shard.ID]uint64                 // pushes to shards, as their owners last reported
 	unfit     map[shard.ID]shard.ServerID         // the server that could not be that follower
 }

@@ -36,18 +36,9 @@ func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) boo
 		}
 		c.promotes(id, -1)
 	}()
-	if !c.nobodyReads(id, true) {
-		sleep(c.ctx, leaseWait) // the owner before the one that is gone may have its lease
-	}
 	for before := ""; c.ctx.Err() == nil; {
 		saved, err := c.newest(before)
-		if err != nil {
-			c.log.Error("lost shard cannot be filled", "shard", id, "err", err)
-			if errors.Is(err, checkpoint.ErrNotFound) || errors.Is(err, checkpoint.ErrMismatch) { // else the storage may come back
-				c.mu.Lock()
-				c.hopeless = true
-				c.mu.Unlock()
-			}
+		if !c.canFill(id, err) {
 			return 0, false
 		}
 		now, err := c.refilled(was, dead)
@@ -58,6 +49,9 @@ func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) boo
 		if err != nil {
 			c.log.Warn("lost shard cannot be given to a server", "shard", id, "err", err)
 			return 0, false
+		}
+		if !c.nobodyReads(id, true) {
+			sleep(c.ctx, leaseWait) // the owner before the one that is gone may have its lease
 		}
 		reply, err := c.fillFrom(id, saved.Ref().Name)
 		switch {
@@ -77,6 +71,23 @@ func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) boo
 		}
 	}
 	return 0, false
+}
+
+// canFill takes note whether there is a checkpoint to fill lost shards from. If not it is tried
+// again and again, and said once.
+func (c *Coordinator) canFill(id shard.ID, err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hopeless = errors.Is(err, checkpoint.ErrNotFound) || errors.Is(err, checkpoint.ErrMismatch) // else the storage may come back
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	if why != "" && why != c.unfilled {
+		c.log.Error("lost shards cannot be filled", "first", id, "err", err)
+	}
+	c.unfilled = why
+	return err == nil
 }
 
 // newest is the newest checkpoint of this job, older than the one named before. The storage
