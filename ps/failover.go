@@ -178,7 +178,7 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, held map[shard.ID]s
 				f.Refilled++
 				f.LostPushes += lost
 			default:
-				if !c.places.record(s).Recoverable() { // by the end of its move
+				if now := c.places.record(s); now.Assignment.SameOwner(was) && !now.Recoverable() { // by the end of its move
 					f.Lost++
 				}
 				return
