@@ -74,9 +74,7 @@ func TestPromotedFollowerHangsForAMoment(t *testing.T) {
 	require.Never(t, func() bool { return refilled(c.status()) > 0 }, time.Second, 20*time.Millisecond)
 	c.drop.Store(nil)
 	pushOften(c, w, 3)
-	got := make([]float32, 100)
-	require.NoError(t, w.Pull(c.ctx, "l0", got))
-	require.Equal(t, vector(100, 15), got)
+	hasPushes(c, w, 15)
 }
 
 // TestOwnerIsBackBeforeItsFollower: an owner is started again, and has nothing, while its
@@ -93,9 +91,7 @@ func TestOwnerIsBackBeforeItsFollower(t *testing.T) {
 	require.Never(t, func() bool { return refilled(c.status()) > 0 }, 2*time.Second, 50*time.Millisecond)
 	having["follower"].signal(syscall.SIGCONT)
 	pushOften(c, w, 3)
-	got := make([]float32, 100)
-	require.NoError(t, w.Pull(c.ctx, "l0", got))
-	require.Equal(t, vector(100, 15), got)
+	hasPushes(c, w, 15)
 }
 
 // TestAllServersAreStartedAgain: nothing has outlived a power failure but the store and the

@@ -14,20 +14,26 @@ import (
 	"github.com/elasticps/elasticps/shard"
 )
 
-// TestLeasesOfAnOwnerTwoBefore: an owner hangs, and the follower that is to take its place
-// dies before it is told so. It is dead for certain, but the first owner may live and serve
-// reads under its leases: the next follower waits until they are over.
-func TestLeasesOfAnOwnerTwoBefore(t *testing.T) {
+// threeProcesses is a job with traffic on three servers that follow each other.
+func threeProcesses(t *testing.T) (c *cluster, servers map[string]*process, tr *traffic) {
+	t.Helper()
 	settled(t)
-	c := newCluster(t, layersJob(2, 1, 100))
-	servers := map[string]*process{}
+	c, servers = newCluster(t, layersJob(2, 1, 100)), map[string]*process{}
 	for _, id := range []string{"s1", "s2", "s3"} {
 		servers[id] = c.process("server", id)
 	}
 	c.placed()
 	c.protected()
-	tr := c.traffic("l0", 100, c.worker("w"))
+	tr = c.traffic("l0", 100, c.worker("w"))
 	tr.goesOn()
+	return c, servers, tr
+}
+
+// TestLeasesOfAnOwnerTwoBefore: an owner hangs, and the follower that is to take its place
+// dies before it is told so. It is dead for certain, but the first owner may live and serve
+// reads under its leases: the next follower waits until they are over.
+func TestLeasesOfAnOwnerTwoBefore(t *testing.T) {
+	c, servers, tr := threeProcesses(t)
 	var mu sync.Mutex
 	var told []string
 	sure := 0
@@ -68,16 +74,7 @@ func TestLeasesOfAnOwnerTwoBefore(t *testing.T) {
 // before it dies: it is dead for certain, but the first owner may live, and the next follower
 // waits for its leases.
 func TestLeasesOfAnOwnerBeforeTheCoordinator(t *testing.T) {
-	settled(t)
-	c := newCluster(t, layersJob(2, 1, 100))
-	servers := map[string]*process{}
-	for _, id := range []string{"s1", "s2", "s3"} {
-		servers[id] = c.process("server", id)
-	}
-	c.placed()
-	c.protected()
-	tr := c.traffic("l0", 100, c.worker("w"))
-	tr.goesOn()
+	c, servers, tr := threeProcesses(t)
 	told := make(chan string, 1)
 	var promoted atomic.Pointer[string]
 	var sure, unsure atomic.Int64
