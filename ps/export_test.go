@@ -85,7 +85,8 @@ func followerEqual(t testing.TB, owner, f *replica, id shard.ServerID) bool {
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		owner.mu.Lock()
 		f.mu.Lock()
-		follows := owner.copy.State == shard.Serving && owner.copy.Followers.Has(id)
+		// An owner may not have been told yet that the record has a follower that has caught up.
+		follows := owner.copy.Owns() && owner.copy.Awaits(id) && f.copy.State == shard.CaughtUp
 		if same := owner.changes == f.changes; !follows || same || time.Since(began) > 5*time.Second {
 			defer owner.mu.Unlock()
 			defer f.mu.Unlock()

@@ -178,7 +178,8 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, held map[shard.ID]s
 				f.Refilled++
 				f.LostPushes += lost
 			default:
-				if now := c.places.record(s); now.Assignment.SameOwner(was) && !now.Recoverable() { // by the end of its move
+				now := c.places.record(s) // a move may have ended, or another server have it
+				if isNext := !now.Assignment.SameOwner(was) && c.isUp(now.Assignment.Owner); !isNext && !now.Recoverable() {
 					f.Lost++
 				}
 				return
