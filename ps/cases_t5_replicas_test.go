@@ -93,7 +93,9 @@ func loseOrder(t *testing.T, order string, times int64) {
 	c.protected()
 	push()
 
-	if order != "keep" && order != "depose" { // which depend on who is faster
+	// Who is faster decides whether these are needed: a follower that was taken out may be
+	// wanted again before it is told to discard what it has (TestT5DiscardIsGivenUp always is).
+	if order != "keep" && order != "depose" && order != "discard" {
 		require.NotZero(t, dropped.Load(), "the order was never given")
 	}
 	got := make([]float32, elemsOfT5)
