@@ -84,7 +84,7 @@ func (s *settings) AddFlags(fs *flag.FlagSet) {
 	fs.StringVar(&s.Data, "data", "", "folder with the four MNIST files; default: that of the Go module GoMNIST")
 	fs.StringVar(&s.JSON, "json", "", "write the result as one JSON object to this file")
 	fs.StringVar(&s.Etcd, "etcd", "", "host:port of an etcd server that is the coordination store, and is cut off as well")
-	fs.StringVar(&s.Logs, "logs", "", "folder for what the controller and the servers log; default: errors only, here")
+	fs.StringVar(&s.Logs, "logs", "", "folder, made if need be, for what the controller and the servers log; default: errors only, here")
 	fs.Uint64Var(&s.Seed, "seed", 1, "seed of the faults, of the first weights and of the batches")
 	fs.DurationVar(&s.Duration, "duration", 2*time.Minute, "how long faults are done")
 	fs.BoolVar(&s.Overlap, "overlap", false, "do not wait for followers between faults: what has one copy can be lost")
@@ -135,6 +135,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var s settings
 	if err := training.Parse("chaos", args, stderr, &s); err != nil {
 		return err
+	}
+	if s.Logs != "" {
+		if err := os.MkdirAll(s.Logs, 0o755); err != nil {
+			return fmt.Errorf("chaos: -logs: %w", err)
+		}
 	}
 	var err error
 	if s.Etcd != "" { // else the processes look for it for a minute

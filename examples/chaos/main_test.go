@@ -247,6 +247,7 @@ func TestFlags(t *testing.T) {
 		"-workers is 65, want 1 to 64":      {"-workers", "65"},
 		"-images is -1":                     {"-images", "-1"},
 		"-batch is 0":                       {"-batch", "0"},
+		"-logs: mkdir /dev/null":            {"-logs", "/dev/null/logs"},
 		`-etcd "nowhere"`:                   {"-etcd", "nowhere"},
 		`-etcd: etcdstore: open`:            {"-etcd", "127.0.0.1:1"},
 		"/does/not/exist/r.json":            {"-json", "/does/not/exist/r.json"},
