@@ -485,10 +485,13 @@ func (c *Coordinator) routes(m routesRequest) routesReply {
 		}
 		r.Owners = append(r.Owners, n)
 		r.Epochs = append(r.Epochs, uint64(a.Epoch))
+		hope := c.cfg.Checkpoints.Storage != nil && !c.hopeless
+		if s := c.servers[a.Owner]; s == nil || !s.lost[a.Shard] || hope {
+			continue
+		}
 		// While a move is under way another server may have the shard, and since the page was
 		// read one may have got it.
-		now, hope := c.places.record(a.Shard), c.cfg.Checkpoints.Storage != nil && !c.hopeless
-		if s := c.servers[a.Owner]; s != nil && s.lost[a.Shard] && !hope && now.Assignment.SameOwner(a) && !now.Recoverable() {
+		if now := c.places.record(a.Shard); now.Assignment.SameOwner(a) && !now.Recoverable() {
 			r.Lost = append(r.Lost, uint32(max(m.First, 0)+i))
 		}
 	}

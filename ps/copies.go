@@ -121,8 +121,8 @@ func (c *Coordinator) compare(s *serverState, held copies) {
 		if int(id) >= len(c.shards) {
 			return
 		}
-		c.speaks(s.info.ID, id, copy)
 		r := c.places.record(id)
+		c.speaks(r.Assignment, s.info.ID, copy)
 		if p := r.Pending; r.Assignment.Owner == "" || copy.Attempt > r.Assignment.Attempt || p != nil && (p.From == s.info.ID || p.To == s.info.ID) {
 			return // whose record is about to be written, or read
 		}

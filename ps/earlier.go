@@ -133,11 +133,11 @@ func (c *Coordinator) waits(id shard.ID, most time.Duration) {
 	}
 }
 
-// speaks takes note of an owner that says that it serves: if it has to wait for the leases
+// speaks takes note of a server that serves as the owner, if it is that of the record: if it has to wait for the leases
 // of the one before, it has begun to. The caller holds c.mu.
-func (c *Coordinator) speaks(server shard.ServerID, id shard.ID, copy shard.Copy) {
-	if a := c.places.record(id).Assignment; a.Owner == server && copy.MayAcknowledge(a.Epoch) {
-		c.waits(id, leaseWait)
+func (c *Coordinator) speaks(a shard.Assignment, server shard.ServerID, copy shard.Copy) {
+	if a.Owner == server && copy.MayAcknowledge(a.Epoch) {
+		c.waits(a.Shard, leaseWait)
 	}
 }
 

@@ -95,10 +95,6 @@ func (c *Coordinator) canFill(id shard.ID, err error) bool {
 func (c *Coordinator) newest(before string) (*checkpoint.Checkpoint, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Checkpoints.Timeout)
 	defer cancel()
-	restored, err := c.places.restoredFrom(ctx)
-	if err != nil {
-		return nil, err
-	}
 	for {
 		saved, skipped, err := checkpoint.Latest(ctx, c.cfg.Checkpoints.Storage, before)
 		for _, why := range skipped {
@@ -107,7 +103,16 @@ func (c *Coordinator) newest(before string) (*checkpoint.Checkpoint, error) {
 		if err != nil {
 			return nil, err
 		}
-		if before = saved.Ref().Name; before == restored || c.wrote(saved) {
+		before = saved.Ref().Name
+		isOurs := c.wrote(saved)
+		if !isOurs {
+			restored, err := c.places.restoredFrom(ctx)
+			if err != nil {
+				return nil, err
+			}
+			isOurs = before == restored
+		}
+		if isOurs {
 			return saved, c.fits(saved)
 		}
 	}

@@ -217,7 +217,6 @@ func (c *Coordinator) enter(m registerRequest, has copies) {
 	missing := c.holdings(m.Info.ID)
 	has.each(func(id shard.ID, copy shard.Copy) {
 		delete(missing, id)
-		c.speaks(m.Info.ID, id, copy)
 		c.created(s, m.Info.ID, id, copy)
 	})
 	// The same run of a server loses nothing: a repeated request may only be older
@@ -240,6 +239,7 @@ func (c *Coordinator) enter(m registerRequest, has copies) {
 // yet is claimed; what the record does not want is put right. The caller holds c.mu.
 func (c *Coordinator) created(s *serverState, server shard.ServerID, id shard.ID, copy shard.Copy) {
 	r := c.places.record(id)
+	c.speaks(r.Assignment, server, copy)
 	if r.Assignment.Owner == "" {
 		c.claims[id] = server
 		return
