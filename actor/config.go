@@ -58,7 +58,8 @@ type Config struct {
 	// Heartbeat is the time between probes to each connected peer. Zero: 100 ms.
 	Heartbeat time.Duration
 	// Suspicion is how long a peer may be silent before it counts as down; at least
-	// twice Heartbeat. Zero: 500 ms, or twice Heartbeat if that is longer.
+	// twice Heartbeat. Zero: 500 ms, or twice Heartbeat if that is longer. What is built
+	// on nodes measures its own patience by it, too.
 	Suspicion time.Duration
 	// MailboxSize bounds the messages that wait in one actor, for actors whose
 	// Options give no other bound. Zero: 65,536.

@@ -93,6 +93,9 @@ func Start(ctx context.Context, c Config) (*Node, error) {
 // Name returns the node's name.
 func (n *Node) Name() string { return n.name }
 
+// Suspicion returns how long a peer of this node may be silent before it counts as down.
+func (n *Node) Suspicion() time.Duration { return n.cfg.Suspicion }
+
 // Ref returns the address of the process of that name on this node, whether it
 // runs or not.
 func (n *Node) Ref(process string) Ref { return Ref{Node: n.name, Name: process} }

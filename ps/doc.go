@@ -50,8 +50,9 @@
 // takes its place for good as soon as the earlier one seems to be down. The earlier one gives up
 // its shards, and takes part again only when it is started anew.
 //
-// An owner that answers the coordinator, but for about a second is out of reach of more clients
-// than it serves, hands its shards over to the followers that those clients can reach.
+// An owner that answers the coordinator, but for twice the suspicion time of their nodes, a second
+// by default, is out of reach of more clients than it serves, hands its shards over to the followers
+// that those clients can reach.
 //
 // # Checkpoints
 //

@@ -16,13 +16,8 @@ import (
 // those who use it, its followers take over by a switch, which copies nothing.
 
 const (
-	// reachTimeout is how long a server may not be reached by a client that has waited for
-	// an answer in vain, at least minResend, before the client says so: about a second.
-	reachTimeout = time.Second
-	// dialTimeout is how long a server may take to greet a new connection. A lost packet
-	// must not count, so it is asked four times, with a pause.
-	dialTimeout = 200 * time.Millisecond
-	dialPause   = 100 * time.Millisecond
+	// dialPause is between two attempts of a client to reach a server.
+	dialPause = 100 * time.Millisecond
 	// reachRest is how long a server that was reached is not asked again.
 	reachRest = 500 * time.Millisecond
 	// opinionAge is how old a client's report may be to count.
@@ -163,6 +158,9 @@ func (c *Coordinator) switches(id shard.ServerID, all complaints) (moves []shard
 // seek finds out, beside the caller, whether a server can be reached that has left a call
 // without an answer: it may only be slow, or the shard frozen. Until it greets, or owns
 // nothing any more, the client says that it does not.
+//
+// It may take twice the suspicion time of the client's node, a second by default, and a new
+// connection a fifth of that to be greeted: a lost packet must not count.
 func (c *Client) seek(to serverInfo) {
 	if to.ID == "" || !c.routes.uses(to) || to.Node == c.cfg.Node.Name() {
 		return
@@ -174,13 +172,14 @@ func (c *Client) seek(to serverInfo) {
 	go func() {
 		defer l.sought.Store(false)
 		defer l.unreached.Store(false)
+		timeout := 2 * c.cfg.Node.Suspicion()
 		for began := time.Now(); c.ctx.Err() == nil && c.routes.uses(to); {
-			if c.greets(to) {
+			if c.greets(to, timeout/5) {
 				l.unreached.Store(false)
 				sleep(c.ctx, reachRest)
 				return
 			}
-			if time.Since(began) >= reachTimeout && l.unreached.CompareAndSwap(false, true) {
+			if time.Since(began) >= timeout && l.unreached.CompareAndSwap(false, true) {
 				_ = c.cfg.Node.TryCast(c.ref, reportEarly{}) // else the next report has it
 			}
 			sleep(c.ctx, dialPause)
@@ -188,10 +187,10 @@ func (c *Client) seek(to serverInfo) {
 	}()
 }
 
-// greets reports whether a new connection to a server is answered, be it by a refusal: a
-// client without the right certificate, for example, does reach it.
-func (c *Client) greets(to serverInfo) bool {
-	ctx, cancel := context.WithTimeout(c.ctx, dialTimeout)
+// greets reports whether a new connection to a server is answered in time, be it by a refusal:
+// a client without the right certificate, for example, does reach it.
+func (c *Client) greets(to serverInfo, timeout time.Duration) bool {
+	ctx, cancel := context.WithTimeout(c.ctx, timeout)
 	defer cancel()
 	conn, err := dial(ctx, to, c.cfg.TLS, stream.Config{})
 	if err != nil {
