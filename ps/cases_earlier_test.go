@@ -242,7 +242,7 @@ func TestReplacedRunHearsOfIt(t *testing.T) {
 // coordinator knows only the third, are no proof that the first one serves nobody: the shard
 // is filled from the checkpoint when that has heard that it is out, and not before.
 func TestLostShardOfARunThatLives(t *testing.T) {
-	settled(t)
+	together(t)
 	c := newCluster(t, layersJob(ps.NoReplicas, 1, 100), saving(checkpoint.Folder(t.TempDir())))
 	first := c.start("s1", c.node("host"))
 	c.placed()
@@ -280,7 +280,7 @@ func TestLostShardOfARunThatLives(t *testing.T) {
 // the coordinator hears of it, and another run takes its place. That this one has no copy is
 // no proof that nobody serves: the source goes on when the first one has heard that it is out.
 func TestMoveToARunThatLives(t *testing.T) {
-	settled(t)
+	together(t)
 	s := &steps{}
 	c := newCluster(t, layersJob(ps.NoReplicas, 1, 100), s.install)
 	source := c.start("s1", c.node("s1"))

@@ -163,7 +163,7 @@ func heapInUse() uint64 {
 // the same faults happen.
 func TestT12LargeLayers(t *testing.T) {
 	together(t)
-	const n, rounds = 5*ps.BlockElems + 3, 6
+	const n, rounds = 5*ps.BlockElems + 3, 3
 	l := newLossy(t, newFaulty(3).judge, 4, layer("big", n))
 	parallel(t, len(l.workers), func(i int) error {
 		grad, got := vector(n, -1), make([]float32, n)

@@ -40,7 +40,7 @@ func (s *heldStorage) List(ctx context.Context, prefix string) ([]checkpoint.Obj
 // hangs just then, and does not hear that it is to serve. It goes on while the coordinator looks for a checkpoint; it has every
 // acknowledged push, and the shard goes back to none.
 func TestPromotedFollowerHangsForAMoment(t *testing.T) {
-	settled(t)
+	together(t)
 	held := &heldStorage{Folder: checkpoint.Folder(t.TempDir())}
 	c, w, having := bereftIn(t, held, func(*cluster) {}, "s2", "s3")
 	c.process("server", "s1") // the first that a shard would be given to
@@ -80,7 +80,7 @@ func TestPromotedFollowerHangsForAMoment(t *testing.T) {
 // TestOwnerIsBackBeforeItsFollower: an owner is started again, and has nothing, while its
 // follower is silent and a coordinator has just begun. The follower takes over when it goes on.
 func TestOwnerIsBackBeforeItsFollower(t *testing.T) {
-	settled(t)
+	together(t)
 	c, w, having := bereft(t, "s1", "s2")
 	owner := c.owner(0)
 	require.NoError(t, c.coord.Close())

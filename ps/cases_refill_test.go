@@ -123,7 +123,7 @@ func TestLossIsCounted(t *testing.T) {
 // TestOwnerAndFollowerAreDead: owner and follower of a shard are dead for certain when a
 // coordinator looks for the first time. The shard goes back to the checkpoint.
 func TestOwnerAndFollowerAreDead(t *testing.T) {
-	settled(t)
+	together(t)
 	c, w, having := bereft(t, "s1", "s2", "s3")
 	require.NoError(t, c.coord.Close())
 	for _, p := range having {
@@ -137,7 +137,7 @@ func TestOwnerAndFollowerAreDead(t *testing.T) {
 // TestOwnerIsDeadAndFollowerHangs: a follower that is silent may have every acknowledged push,
 // and takes over when it goes on.
 func TestOwnerIsDeadAndFollowerHangs(t *testing.T) {
-	settled(t)
+	together(t)
 	c, w, having := bereft(t, "s1", "s2", "s3")
 	owner, follower := having["owner"], having["follower"]
 	follower.signal(syscall.SIGSTOP)
@@ -152,7 +152,7 @@ func TestOwnerIsDeadAndFollowerHangs(t *testing.T) {
 // TestAnswerOfARefilledServerIsLost: a server fills a lost shard and serves, and nobody hears
 // that it does. It keeps the shard, with what was pushed to it.
 func TestAnswerOfARefilledServerIsLost(t *testing.T) {
-	settled(t)
+	together(t)
 	c, w, having := bereftIn(t, &heldStorage{Folder: checkpoint.Folder(t.TempDir())}, func(c *cluster) { c.cfg.CopyTimeout = time.Second }, "s1")
 	var lost atomic.Int64
 	unheard := func(_ actor.Ref, msg any) bool {
@@ -197,7 +197,7 @@ func TestShardGoesBackToItsOwnJob(t *testing.T) {
 // TestServerThatFillsAShardKeepsIt: a coordinator that begins while a server fills a lost shard
 // finds it without the shard. It waits: another one would own the shard beside it.
 func TestServerThatFillsAShardKeepsIt(t *testing.T) {
-	settled(t)
+	together(t)
 	c, w, having := bereft(t, "s1")
 	slow := &heldFiles{Storage: c.checkpoints, asked: make(chan struct{}, 1), open: make(chan struct{})}
 	c.checkpoints = slow
@@ -235,7 +235,7 @@ func (s *awayStorage) List(ctx context.Context, prefix string) ([]checkpoint.Obj
 // TestStorageIsAwayForAMoment: that the storage cannot be reached when a lost shard is to be
 // filled does not mean that there is no checkpoint. Workers wait.
 func TestStorageIsAwayForAMoment(t *testing.T) {
-	settled(t)
+	together(t)
 	folder := checkpoint.Folder(t.TempDir())
 	away := &awayStorage{Folder: folder}
 	c, w, having := bereftIn(t, &heldStorage{Folder: folder}, func(c *cluster) { c.cfg.Checkpoints.Storage = away }, "s1")
@@ -254,7 +254,7 @@ func TestStorageIsAwayForAMoment(t *testing.T) {
 // TestLostShardsAreSaidOnce: shards that cannot be filled are tried again and again, and the
 // log does not grow with that.
 func TestLostShardsAreSaidOnce(t *testing.T) {
-	settled(t)
+	together(t)
 	folder := checkpoint.Folder(t.TempDir())
 	away := &awayStorage{Folder: folder}
 	said := &countingLog{Handler: slog.DiscardHandler}

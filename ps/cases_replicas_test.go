@@ -137,7 +137,7 @@ func TestFailoverOfAnEarlierTime(t *testing.T) {
 // TestT1OwnerAndFollowerTogether: the owner dies while one of its two followers hangs,
 // which nobody has noticed: the other one has every acknowledged push, and takes over.
 func TestT1OwnerAndFollowerTogether(t *testing.T) {
-	settled(t)
+	together(t)
 	c := newCluster(t, layersJob(2, 1, 100))
 	servers := map[shard.ServerID]*process{}
 	for _, id := range []shard.ServerID{"s1", "s2", "s3"} {

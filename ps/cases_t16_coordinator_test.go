@@ -46,7 +46,7 @@ func TestT16CoordinatorKilledAtEachStep(t *testing.T) {
 			t.Parallel()
 			everywhere(t, func(t *testing.T, options ...option) {
 				s := &steps{}
-				c := newCluster(t, stuckJob(), append(options, s.install)...)
+				c := newCluster(t, stuckJob(), append([]option{patient, s.install}, options...)...)
 				c.server("s1")
 				c.placed()
 				c.server("s2")
@@ -197,7 +197,7 @@ type farm struct {
 func newFarm(t *testing.T) *farm {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	t.Cleanup(cancel)
-	addr := lastingAddress(t)
+	addr := freeAddr(t)
 	f := &farm{cluster: &cluster{t: t, ctx: ctx, secret: "secret of the test", log: logger()}}
 	f.role = role{
 		Kind: "coordinator", Secret: f.secret, Home: "home", Addr: addr,

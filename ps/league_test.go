@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -42,7 +40,7 @@ func newLeague(t testing.TB, job ps.Job) *league {
 	t.Cleanup(cancel)
 	l := &league{cluster: &cluster{t: t, ctx: ctx, secret: "secret of the test", log: logger(), suspicion: leagueSuspicion}, addrs: map[string]string{}}
 	for _, name := range []string{"c1", "c2"} {
-		l.addrs[name] = lastingAddress(t)
+		l.addrs[name] = freeAddr(t)
 	}
 	var node *actor.Node
 	l.role = role{Kind: "candidate", Secret: l.secret, Job: job, LeaseTTL: leagueTTL, Suspicion: leagueSuspicion}
@@ -60,21 +58,6 @@ func newLeague(t testing.TB, job ps.Job) *league {
 	l.admin, err = ps.NewAdmin(l.cluster.node("admin"), *l.remote, l.standbys...)
 	require.NoError(t, err)
 	return l
-}
-
-// lastingAddress returns an address that is free for a process that may be started again
-// and again. The system gives its port to nobody else by itself.
-func lastingAddress(t testing.TB) string {
-	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000)))
-		if err == nil {
-			require.NoError(t, l.Close())
-			return l.Addr().String()
-		}
-	}
-	require.FailNow(t, "no port is free")
-	return ""
 }
 
 // run starts a candidate. It halts at a step.

@@ -27,8 +27,8 @@ func (c *cluster) serverOver(id shard.ServerID, network string) *ps.Server {
 	})
 }
 
-// freeAddr is a loopback address with a port that nobody listens on. On Linux no other test
-// listens on that address at all.
+// freeAddr is a loopback address with a port that nobody listens on, also for a process that is
+// started again and again: on Linux no other test uses that address at all.
 func freeAddr(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254)))
