@@ -242,7 +242,7 @@ func TestReplacedRunHearsOfIt(t *testing.T) {
 // coordinator knows only the third, are no proof that the first one serves nobody: the shard
 // is filled from the checkpoint when that has heard that it is out, and not before.
 func TestLostShardOfARunThatLives(t *testing.T) {
-	together(t)
+	settled(t)
 	c := newCluster(t, layersJob(ps.NoReplicas, 1, 100), saving(checkpoint.Folder(t.TempDir())))
 	first := c.start("s1", c.node("host"))
 	c.placed()

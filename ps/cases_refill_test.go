@@ -197,7 +197,7 @@ func TestShardGoesBackToItsOwnJob(t *testing.T) {
 // TestServerThatFillsAShardKeepsIt: a coordinator that begins while a server fills a lost shard
 // finds it without the shard. It waits: another one would own the shard beside it.
 func TestServerThatFillsAShardKeepsIt(t *testing.T) {
-	together(t)
+	settled(t)
 	c, w, having := bereft(t, "s1")
 	slow := &heldFiles{Storage: c.checkpoints, asked: make(chan struct{}, 1), open: make(chan struct{})}
 	c.checkpoints = slow
