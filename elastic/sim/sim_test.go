@@ -135,7 +135,11 @@ func TestMixedHasTheDevices(t *testing.T) {
 
 // BenchmarkDay is a day of 10,240 devices.
 func BenchmarkDay(b *testing.B) {
-	nodes, jobs := sim.Mixed(10240), sim.Day(10240, 0.95, 1)
+	devices := 10_240
+	if testing.Short() {
+		devices = 1024
+	}
+	nodes, jobs := sim.Mixed(devices), sim.Day(devices, 0.95, 1)
 	for _, servers := range []sim.Servers{sim.FixedForPeak, sim.Elastic} {
 		b.Run(fmt.Sprint(servers), func(b *testing.B) {
 			for b.Loop() {

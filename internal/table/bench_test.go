@@ -85,7 +85,7 @@ func distribution(zipf bool) string {
 func BenchmarkRows(b *testing.B) {
 	for _, rows := range []int{10_000, 1_000_000, 10_000_000} {
 		for _, dim := range []int{16, 64} {
-			if rows*dim > 200_000_000 {
+			if rows*dim > 200_000_000 || testing.Short() && rows > 1_000_000 {
 				continue
 			}
 			benchmarkPull(b, rows, dim)
