@@ -184,7 +184,9 @@ func (w *network) shakeDialing(ctx context.Context, raw net.Conn, addr string) (
 		return nil, fmt.Errorf("%w: %w", errNoHello, err)
 	}
 	answer, err := readMessage(nc)
-	if err != nil {
+	if err != nil && w.n.cfg.TLS == nil {
+		return nil, fmt.Errorf("%w (does it have TLS, which this node has not?)", noHello(err))
+	} else if err != nil {
 		return nil, noHello(err)
 	}
 	peer, err := w.meet(answer)
@@ -254,7 +256,9 @@ func (w *network) prove(nc net.Conn, peer identity, hello, answer, binding []byt
 func (w *network) shakeAccepting(ctx context.Context, raw net.Conn) (*handshaken, error) {
 	_ = raw.SetDeadline(handshakeDeadline(ctx)) // a broken connection shows below
 	nc, binding, err := w.secure(ctx, raw, "")
-	if err != nil {
+	if errors.Is(err, io.EOF) {
+		return nil, noHello(err) // so do ergo's own, in place of which ours are taken
+	} else if err != nil {
 		return nil, err
 	}
 	hello, err := readMessage(nc)
@@ -273,7 +277,9 @@ func (w *network) shakeAccepting(ctx context.Context, raw net.Conn) (*handshaken
 		return nil, err // the dialer finds the same in our hello
 	}
 	proof, err := readMessage(nc)
-	if err != nil {
+	if errors.Is(err, io.EOF) {
+		return nil, &busyError{peer.name} // as the dialer has found
+	} else if err != nil {
 		return nil, fmt.Errorf("%w: %s ended the handshake: %w", ErrHandshake, peer.name, err)
 	}
 	if !hmac.Equal(proof, w.proof("dialer", hello, answer, binding)) {

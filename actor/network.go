@@ -233,8 +233,13 @@ func (w *network) learn(name, addr string) {
 func (w *network) dialUntil(ctx context.Context, addr string) (*conn, error) {
 	pause := dialPauseMin
 	clash := time.Now().Add(2*w.n.cfg.Suspicion + nameGrace)
+	var last error
 	for {
 		c, err := w.dial(ctx, addr)
+		if last != nil && errors.Is(err, context.DeadlineExceeded) {
+			err = last // says more
+		}
+		last = err
 		var busy *busyError
 		switch {
 		case err == nil:
@@ -300,7 +305,7 @@ func (w *network) accept(nc net.Conn) {
 	if err != nil {
 		_ = nc.Close() // the handshake's error is the one to tell
 		var busy *busyError
-		if !errors.As(err, &busy) && !errors.Is(err, errNoHello) {
+		if !errors.As(err, &busy) && !errors.Is(err, errNoHello) && !w.n.closing.Load() {
 			w.n.log.Warn("actor: connection refused", "from", nc.RemoteAddr().String(), "error", err.Error())
 		}
 		return

@@ -1,6 +1,7 @@
 package actor
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -9,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -21,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/elasticps/elasticps/internal/leak"
@@ -271,7 +274,9 @@ func TestMutualTLS(t *testing.T) {
 			c := startNode(t, conf)
 			_, err := c.Connect(within(t, 2*time.Second), b.Addr())
 			require.Error(t, err)
-			if name != "no TLS" {
+			if name == "no TLS" {
+				require.ErrorContains(t, err, "does it have TLS")
+			} else {
 				require.ErrorIs(t, err, ErrHandshake)
 			}
 			require.Empty(t, c.Peers())
@@ -332,6 +337,37 @@ func TestTLSConnectionBreaks(t *testing.T) {
 			require.Equal(t, 7, got)
 		})
 	}
+}
+
+// TestNothingToWarnOf: nodes that both dial at once, and are closed, give an operator no warning.
+func TestNothingToWarnOf(t *testing.T) {
+	var out lockedBuffer
+	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	authority := newAuthority(t)
+	for range 20 {
+		a := startNode(t, Config{Name: "a", TLS: authority.config(t), Logger: log})
+		b := startNode(t, Config{Name: "b", TLS: authority.config(t), Logger: log})
+		var dials sync.WaitGroup
+		dials.Go(func() { _, err := a.Connect(within(t, 10*time.Second), b.Addr()); assert.NoError(t, err) })
+		dials.Go(func() { _, err := b.Connect(within(t, 10*time.Second), a.Addr()); assert.NoError(t, err) })
+		dials.Wait()
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	}
+	for _, usual := range []string{"refused", errBye.Error(), ErrClosed.Error()} {
+		require.NotContains(t, out.String(), usual)
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
 }
 
 func TestConfigFaults(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync"
 	"syscall"
@@ -187,7 +188,11 @@ func (c *conn) serve() {
 	c.flows.closeAll()
 	c.dropMonitors()
 	n.settleMonitors()
-	n.log.Warn("actor: peer down", "peer", c.peer, "error", c.err.Error())
+	level := slog.LevelWarn
+	if errors.Is(c.err, errBye) || n.closing.Load() {
+		level = slog.LevelInfo // one of the two was closed
+	}
+	n.log.Log(n.ctx, level, "actor: peer down", "peer", c.peer, "error", c.err.Error())
 	if f := n.cfg.Observe.PeerDown; f != nil {
 		f(c.peer, c.err)
 	}
