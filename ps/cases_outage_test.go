@@ -508,7 +508,7 @@ func TestStandByRefuses(t *testing.T) {
 	began := time.Now()
 	_, err = ps.StandBy(c.ctx, beside)
 	require.ErrorIs(t, err, ps.ErrConflict)
-	require.ErrorContains(t, err, "with another model, optimizer or consistency")
+	require.ErrorContains(t, err, "differ: [Optimizer]")
 	beside.Job.Optimizer = ps.SGD(1)
 	next, err := ps.StandBy(c.ctx, beside)
 	require.NoError(t, err)

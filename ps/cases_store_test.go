@@ -1,6 +1,7 @@
 package ps_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/ps"
 	"github.com/elasticps/elasticps/shard/store"
 )
@@ -149,4 +151,43 @@ func TestClockIsSetBackAndTheStoreIsLost(t *testing.T) {
 	c.startCoordinator()
 	require.NoError(t, c.worker("fresh").PushPull(c.ctx, "a", vector(10, -1), got))
 	require.Equal(t, vector(10, 3), got)
+}
+
+// TestOtherJob: who comes with another description of a job is told what differs.
+func TestOtherJob(t *testing.T) {
+	settled(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	node, err := actor.Start(ctx, actor.Config{})
+	require.NoError(t, err)
+	defer node.Close()
+	kv, err := store.NewMemory(store.Config{})
+	require.NoError(t, err)
+	defer kv.Close()
+	start := func(change func(*ps.Job)) error {
+		job := smallJob(ps.Consistency{})
+		change(&job)
+		c, err := ps.StartCoordinator(ctx, ps.CoordinatorConfig{Node: node, Job: job, Store: kv})
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	}
+	for range 2 {
+		require.NoError(t, start(func(*ps.Job) {}))
+	}
+	for fields, change := range map[string]func(*ps.Job){
+		"[Optimizer]":         func(j *ps.Job) { j.Optimizer = ps.Adam(1) },
+		"[Model]":             func(j *ps.Job) { j.Model.Layers = j.Model.Layers[1:] },
+		"[Datasets Replicas]": func(j *ps.Job) { j.Replicas, j.Datasets = 2, []ps.Dataset{{Name: "clicks"}} },
+	} {
+		err := start(change)
+		require.ErrorIs(t, err, ps.ErrConflict)
+		require.ErrorContains(t, err, fields)
+	}
+	entry, err := kv.Get(ctx, "elasticps/job/job")
+	require.NoError(t, err)
+	_, err = kv.CompareAndSwap(ctx, entry.Key, entry.Revision, entry.Value[:64]) // as it was written before
+	require.NoError(t, err)
+	require.NoError(t, start(func(*ps.Job) {}))
 }

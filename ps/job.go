@@ -40,7 +40,9 @@ type Consistency struct {
 	Staleness uint32 // SSP only: how many clocks a worker may be ahead of the slowest
 }
 
-// Job describes what is trained. It is fixed while the job lives.
+// Job describes what is trained. It is fixed while the job lives: to go on with another learning
+// rate or number of replicas, end the job and start one of another Name from its last checkpoint
+// (CheckpointConfig.Restore).
 type Job struct {
 	// Name distinguishes jobs in one coordination store. Default "job".
 	Name string

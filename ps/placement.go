@@ -8,9 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,16 +56,32 @@ func newPlacement(kv store.KV, job string, shards int) *placement {
 
 func (p *placement) key(id shard.ID) string { return fmt.Sprintf("%sshard/%08d", p.prefix, id) }
 
-// claim writes the digest of the job, or compares it: a store is not taken over by
+// digests has one of a job, and a line with the name and one of each field, which tell what differs.
+func digests(job Job) ([]string, error) {
+	text, err := json.Marshal(job)
+	var fields map[string]json.RawMessage
+	if err == nil {
+		err = json.Unmarshal(text, &fields)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ps: digest of job %q: %w", job.Name, err)
+	}
+	sum := func(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
+	lines := []string{sum(text)}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		lines = append(lines, name+" "+sum(fields[name])[:8])
+	}
+	return lines, nil
+}
+
+// claim writes the digests of the job, or compares them: a store is not taken over by
 // another model.
 func (p *placement) claim(ctx context.Context, job Job) error {
-	text, err := json.Marshal(job)
+	mine, err := digests(job)
 	if err != nil {
-		return fmt.Errorf("ps: digest of job %q: %w", job.Name, err)
+		return err
 	}
-	sum := sha256.Sum256(text)
-	digest := hex.EncodeToString(sum[:])
-	_, err = p.kv.CompareAndSwap(ctx, p.prefix+"job", 0, []byte(digest))
+	_, err = p.kv.CompareAndSwap(ctx, p.prefix+"job", 0, []byte(strings.Join(mine, "\n")))
 	if !errors.Is(err, store.ErrConflict) {
 		return err
 	}
@@ -71,10 +89,19 @@ func (p *placement) claim(ctx context.Context, job Job) error {
 	if err != nil {
 		return err
 	}
-	if string(e.Value) != digest {
-		return fmt.Errorf("%w: the store has job %q with another model, optimizer or consistency, or other datasets", ErrConflict, job.Name)
+	other := strings.Split(string(e.Value), "\n")
+	if other[0] == mine[0] {
+		return nil
 	}
-	return nil
+	var differ []string
+	for _, line := range slices.Concat(mine[1:], other[1:]) {
+		name, _, _ := strings.Cut(line, " ")
+		if !(slices.Contains(mine, line) && slices.Contains(other, line)) && !slices.Contains(differ, name) {
+			differ = append(differ, name)
+		}
+	}
+	return fmt.Errorf("%w: the store has job %q with another description, of which these differ: %v; it is fixed, another job needs another name",
+		ErrConflict, job.Name, differ)
 }
 
 // identity is the name of the job that has this store, among others of the same model that
