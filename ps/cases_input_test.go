@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"math"
 	"math/big"
 	"net"
@@ -97,6 +98,9 @@ func TestWrongCertificate(t *testing.T) {
 		err := bad.Push(ctx, "a", vector(smallElems, -1))
 		cancel()
 		require.ErrorIs(t, err, ps.ErrUnavailable, name)
+		if config == nil {
+			require.ErrorContains(t, err, "takes TLS only")
+		}
 		var op *ps.OpError
 		require.ErrorAs(t, err, &op, name)
 		require.NotEmpty(t, op.Server, name)
@@ -106,6 +110,29 @@ func TestWrongCertificate(t *testing.T) {
 	c.move(0, "s2") // servers among themselves as well
 	c.move(0, "s1")
 	c.requireValue(good, 2)
+}
+
+// TestOneSetOfAuthorities: what does for the TLS of a node does for that of a server and a client.
+func TestOneSetOfAuthorities(t *testing.T) {
+	settled(t)
+	ours := newCertificates(t)
+	c := newCluster(t, smallJob(ps.Consistency{}))
+	roots, clients := ours.config(t, time.Now().Add(time.Hour)), ours.config(t, time.Now().Add(time.Hour))
+	roots.ClientCAs, clients.RootCAs = nil, nil
+	c.serverWith("s1", func(cfg *ps.ServerConfig) { cfg.TLS = roots })
+	c.serverWith("s2", func(cfg *ps.ServerConfig) { cfg.TLS = clients })
+	c.placed()
+	for i, config := range []*tls.Config{roots, clients} {
+		w, err := ps.Dial(c.ctx, ps.ClientConfig{Node: c.node(fmt.Sprint("w", i)), Name: "w", Coordinator: c.ref(), TLS: config})
+		require.NoError(t, err)
+		require.NoError(t, w.Push(c.ctx, "a", vector(smallElems, -1)))
+		c.requireValue(w, float32(i+1))
+		require.NoError(t, w.Close())
+	}
+	_, err := ps.StartServer(c.ctx, ps.ServerConfig{Node: c.home, ID: "s3", Coordinator: c.ref(), TLS: &tls.Config{}})
+	for _, fault := range []string{"no certificate", "neither ClientCAs nor RootCAs"} {
+		require.ErrorContains(t, err, fault)
+	}
 }
 
 func TestNumbersThatAreNone(t *testing.T) {

@@ -31,7 +31,7 @@ type ClientConfig struct {
 	// Timeout bounds operations whose context has no deadline. Such operations share
 	// deadlines, so that each has between Timeout and an eighth more. Zero: 30 s.
 	Timeout time.Duration
-	// TLS is used for TCP connections of the data plane if set.
+	// TLS is for the data plane, see ServerConfig.TLS. Required if the servers have it.
 	TLS *tls.Config
 	// ReportInterval is the time between load reports. Zero: 200 ms.
 	ReportInterval time.Duration
@@ -98,6 +98,7 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	if c.ReportInterval == 0 {
 		c.ReportInterval = defaultReportInterval
 	}
+	c.TLS = mutual(c.TLS)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -116,7 +116,8 @@
 // without a deadline they use the configured timeout, or 30 s. Slices stay the caller's and
 // are not kept after a call has returned. Within one node a push reads the caller's
 // slice and a pull fills it directly; between processes they travel as frames of
-// internal/wire over a unix socket on the same machine, else over TCP.
+// internal/wire over a unix socket on the same machine, over TCP between machines and
+// wherever ServerConfig.TLS or Advertise is set.
 //
 // Requests of at most 16 KiB have a connection of their own to each server; larger ones
 // share ClientConfig.Streams others. Requests under way at the same time are gathered

@@ -31,6 +31,9 @@ func dial(ctx context.Context, to serverInfo, tlsConfig *tls.Config, cfg stream.
 	if to.Data == "" {
 		return nil, fmt.Errorf("%w: server %q listens on no address that is reached from here", ErrUnavailable, to.ID)
 	}
+	if to.Secure && tlsConfig == nil {
+		return nil, fmt.Errorf("%w: server %q takes TLS only, and this side has none", ErrUnavailable, to.ID)
+	}
 	nc, err := dialTCP(ctx, to.Data, tlsConfig)
 	if err != nil {
 		if localErr != nil {

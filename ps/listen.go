@@ -38,9 +38,8 @@ func (s *Server) listen(ctx context.Context) error {
 	s.listening = advertised(addr, l.Addr())
 	s.info.Data = s.listening
 	if s.cfg.TLS != nil {
-		c := s.cfg.TLS.Clone()
-		c.ClientAuth = tls.RequireAndVerifyClientCert
-		l = tls.NewListener(l, c)
+		l = tls.NewListener(l, s.cfg.TLS)
+		s.info.Secure = s.cfg.Advertise == "" // a proxy may differ
 	}
 	s.accept(l)
 	if s.cfg.Advertise != "" {
@@ -57,6 +56,34 @@ func (s *Server) listen(ctx context.Context) error {
 	s.info.Local = name
 	s.accept(l)
 	return nil
+}
+
+// checkTLS asks of a server's TLS what a node's must have as well.
+func checkTLS(c *tls.Config) error {
+	var errs []error
+	if c != nil && len(c.Certificates) == 0 && c.GetCertificate == nil {
+		errs = append(errs, errors.New("ps: TLS has no certificate"))
+	}
+	if c != nil && c.ClientCAs == nil && c.RootCAs == nil {
+		errs = append(errs, errors.New("ps: TLS has neither ClientCAs nor RootCAs to verify others with"))
+	}
+	return errors.Join(errs...)
+}
+
+// mutual is TLS in which both sides verify each other, with one set of authorities if one is set.
+func mutual(c *tls.Config) *tls.Config {
+	if c == nil {
+		return nil
+	}
+	c = c.Clone()
+	c.ClientAuth = tls.RequireAndVerifyClientCert
+	if c.ClientCAs == nil {
+		c.ClientCAs = c.RootCAs
+	}
+	if c.RootCAs == nil {
+		c.RootCAs = c.ClientCAs
+	}
+	return c
 }
 
 // advertised is the address that others dial: the configured host with the port

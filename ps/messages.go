@@ -51,6 +51,7 @@ type serverInfo struct {
 	Domain  string // failure domain
 	Token   []byte
 	Run     uint64 // of all processes that were this server, the later one has the higher number
+	Secure  bool   // Data takes TLS only
 }
 
 // runRequest asks for the number of a new run of a server. One that is not used is no loss.

@@ -55,7 +55,9 @@ type ServerConfig struct {
 	// Listen, for a server behind address translation or a proxy. If it is set, all dial it,
 	// on the same machine too: there is no unix socket then. Empty: the address of Listen.
 	Advertise string
-	// TLS is used for the TCP data plane if set; client certificates are required.
+	// TLS turns on mutual TLS for the data plane, over TCP on the same machine too, and needs
+	// what actor.Config.TLS needs; the certificate names the host that others dial. All servers
+	// and clients must have it. Zero: none.
 	TLS *tls.Config
 	// Domain is the failure domain, such as a rack or a zone: followers are placed in
 	// another domain than their owner if there is one. Empty: the machine.
@@ -200,12 +202,13 @@ func (c ServerConfig) validate() error {
 	if c.ReportInterval < 0 || c.WriteTimeout < 0 || c.CheckpointMemory < 0 {
 		errs = append(errs, fmt.Errorf("ps: ReportInterval %v, WriteTimeout %v and CheckpointMemory %d, must be at least 0", c.ReportInterval, c.WriteTimeout, c.CheckpointMemory))
 	}
-	errs = append(errs, checkStandbys(c.Standbys), checkListen(c.Listen, c.AllowInsecure || c.TLS != nil), checkAdvertise(c.Advertise, c.Listen))
+	errs = append(errs, checkStandbys(c.Standbys), checkTLS(c.TLS), checkListen(c.Listen, c.AllowInsecure || c.TLS != nil), checkAdvertise(c.Advertise, c.Listen))
 	return errors.Join(errs...)
 }
 
 func (c ServerConfig) withDefaults() ServerConfig {
 	c.Domain = cmp.Or(c.Domain, stream.HostID())
+	c.TLS = mutual(c.TLS)
 	c.CheckpointMemory = cmp.Or(c.CheckpointMemory, defaultCheckpointMemory)
 	c.ReportInterval = cmp.Or(c.ReportInterval, defaultReportInterval)
 	if c.Logger == nil {
