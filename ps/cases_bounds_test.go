@@ -84,6 +84,7 @@ func TestT11UseBeforeInit(t *testing.T) {
 		require.ErrorIs(t, err, ps.ErrNotPlaced)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.True(t, ps.Retryable(err))
+		require.NotContains(t, err.Error(), `server ""`)
 		early := make(chan error, 1)
 		go func() { early <- w.Push(c.ctx, "zeros", vector(5, -1)) }() // waits for one
 

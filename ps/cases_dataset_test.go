@@ -145,6 +145,7 @@ func TestDatasetErrors(t *testing.T) {
 		w, other := c.worker("w"), c.worker("other")
 		_, err := w.NextRange(c.ctx, "unknown")
 		require.ErrorIs(t, err, ps.ErrUnknownDataset)
+		require.ErrorContains(t, err, `the job has ["none" "one" "three"]`)
 		require.ErrorIs(t, w.FinishRange(c.ctx, ps.RecordRange{Dataset: "unknown"}), ps.ErrUnknownDataset)
 		_, err = w.NextRange(c.ctx, "none")
 		require.ErrorIs(t, err, ps.ErrEndOfData)

@@ -34,12 +34,14 @@ func (w *Worker) dataset(name string) (*workerDataset, error) {
 	if err := w.ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: worker %q", ErrClosed, w.cfg.Name)
 	}
+	var names []string
 	for _, s := range w.datasets {
 		if s.data.Name == name {
 			return s, nil
 		}
+		names = append(names, s.data.Name)
 	}
-	return nil, fmt.Errorf("%w: %.64q, the job has %d", ErrUnknownDataset, name, len(w.datasets))
+	return nil, fmt.Errorf("%w: %.64q, the job has %.64q", ErrUnknownDataset, name, names)
 }
 
 // NextRange returns a range of a dataset to train on. No other worker gets it unless this

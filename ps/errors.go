@@ -73,7 +73,11 @@ type OpError struct {
 
 // Error names what failed, where, and why.
 func (e *OpError) Error() string {
-	return fmt.Sprintf("ps: %s of layer %q: shard %d at epoch %d on server %q: %v", e.Op, e.Layer, e.Shard, e.Epoch, e.Server, e.Err)
+	where := ""
+	if e.Server != "" {
+		where = fmt.Sprintf(" at epoch %d on server %q", e.Epoch, e.Server)
+	}
+	return fmt.Sprintf("ps: %s of layer %q: shard %d%s: %v", e.Op, e.Layer, e.Shard, where, e.Err)
 }
 
 // Unwrap returns the first cause.

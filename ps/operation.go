@@ -14,7 +14,7 @@ import (
 // order; it must not change before Push returns and is not kept. Push blocks until
 // ctx ends, and up to about a second longer if a transfer into or out of the slice is in
 // progress then. After an error, parts of the gradient may have been
-// applied and parts not.
+// applied and parts not. Values are not looked at: with a NaN the parameter is one as well.
 //
 // Errors: ErrUnknownLayer, ErrLength, ErrNotInitialized, ErrNotPlaced, ErrNotMember,
 // ErrShardLost, ErrUnavailable or the context's, inside an *OpError once a shard is
