@@ -23,6 +23,8 @@
 //	...
 //	err = controller.Scale(ctx, 4) // by hand; without it the load decides
 //
+// A rule of your own sets Policy.Manual and calls Scale with what it wants.
+//
 // # Several hosts
 //
 // With ps.StandBy a job's coordinator may be on any of several hosts. Each runs this, and
