@@ -136,18 +136,25 @@ func (s *Server) copyOf(id shard.ID) (*replica, error) {
 	return r, nil
 }
 
-// owns refuses unless this copy is the owner's. While it is being filled it does not say:
-// who is given the shard on a refusal would own it beside this server.
+// owns refuses unless this copy is the owner's. On a refusal another server may get the shard, so
+// it ends the attempt here: an order to fill the copy that comes later is refused. One that
+// has a copy, or is about to have it filled, does not say.
 func (r *replica) owns(order shard.Effect) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case r.copy.Owns() && r.copy.Epoch == order.Epoch:
+	was := r.copy
+	if was.Owns() && was.Epoch == order.Epoch {
 		return nil
-	case r.filling > 0:
-		return fmt.Errorf("%w: shard %d is being filled", ErrUnavailable, order.Shard)
 	}
-	return fmt.Errorf("%w: the copy of shard %d is %v at epoch %d, not the owner's at epoch %d", shard.ErrRefused, order.Shard, r.copy.State, r.copy.Epoch, order.Epoch)
+	next, hasNone := was.Deny(order.Attempt)
+	if !hasNone || r.filling > 0 {
+		return fmt.Errorf("%w: shard %d may yet be served here: the copy is %v at epoch %d", ErrUnavailable, order.Shard, was.State, was.Epoch)
+	}
+	if next != was {
+		r.free()
+		r.become(next)
+	}
+	return fmt.Errorf("%w: the copy of shard %d is %v at epoch %d, not the owner's at epoch %d", shard.ErrRefused, order.Shard, was.State, was.Epoch, order.Epoch)
 }
 
 // evict drops a copy that no move has touched.

@@ -320,3 +320,18 @@ func ReportsLost(msg any, server, follower shard.ServerID) bool {
 	m, ok := msg.(serverReport)
 	return ok && m.ID == server && slices.ContainsFunc(m.Lost, func(l lostFollower) bool { return l.Follower == follower })
 }
+
+// IsRoute reports whether a client asks with a message who owns what, or is told.
+func IsRoute(msg any) bool {
+	switch msg.(type) {
+	case routesRequest, routesChanged:
+		return true
+	}
+	return false
+}
+
+// RoutesTo reports whether an answer says that a server owns a shard, of the first page.
+func RoutesTo(msg any, id shard.ID, server shard.ServerID) bool {
+	m, ok := msg.(routesReply)
+	return ok && int(id) < len(m.Owners) && m.Owners[id] > 0 && m.Servers[m.Owners[id]-1].ID == server
+}

@@ -325,11 +325,7 @@ func (c *Coordinator) appoint(id shard.ID, sure bool) error {
 			return nil
 		case errors.Is(err, shard.ErrRefused):
 			c.log.Error("promoted follower refuses", "shard", id, "server", a.Owner, "err", err)
-			c.mu.Lock()
-			if s := c.servers[a.Owner]; s != nil {
-				s.lost[id] = true
-			}
-			c.mu.Unlock()
+			c.loses(a.Owner, id)
 			return err
 		}
 		sleep(c.ctx, retryPause)
@@ -442,7 +438,7 @@ func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID, of *shard.As
 func (c *Coordinator) owns(a shard.Assignment) error {
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.StepTimeout)
 	defer cancel()
-	_, err := c.order(ctx, a.Owner, command{Kind: commandOwns, Shard: uint32(a.Shard), Epoch: uint64(a.Epoch), Timeout: c.cfg.StepTimeout})
+	_, err := c.order(ctx, a.Owner, command{Kind: commandOwns, Shard: uint32(a.Shard), Epoch: uint64(a.Epoch), Attempt: a.Attempt, Timeout: c.cfg.StepTimeout})
 	return err
 }
 

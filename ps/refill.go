@@ -54,23 +54,27 @@ func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) boo
 			sleep(c.ctx, leaseWait) // the owner before the one that is gone may have its lease
 		}
 		reply, err := c.fillFrom(id, saved.Ref().Name)
-		switch {
-		case err == nil:
+		if err == nil {
 			lost = max(known, reply.Filled) - reply.Filled
 			c.log.Warn("lost shard was filled from a checkpoint", "shard", id, "server", to, "checkpoint", saved.Ref().Name, "lost_pushes", lost)
 			return lost, true
-		case errors.Is(err, checkpoint.ErrDamaged):
-			before, was = saved.Ref().Name, now
-		default: // it may have it all the same, and is asked before another one gets it
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if s := c.servers[to]; s != nil {
-				s.lost[id] = true
-			}
+		}
+		c.loses(to, id) // it may have it all the same, and is asked before another one gets it
+		if !errors.Is(err, checkpoint.ErrDamaged) || !c.lacks(now) {
 			return 0, false
 		}
+		before, was = saved.Ref().Name, now
 	}
 	return 0, false
+}
+
+// loses takes note that a server is not known to have a shard.
+func (c *Coordinator) loses(id shard.ServerID, i shard.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.servers[id]; s != nil {
+		s.lost[i] = true
+	}
 }
 
 // canFill takes note whether there is a checkpoint to fill lost shards from. If not it is tried

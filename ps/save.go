@@ -299,15 +299,10 @@ func (s *Server) fill(ctx context.Context, r *replica, order shard.Effect, from 
 func (s *Server) mayFill(r *replica, order shard.Effect, state *replica) (done bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	owner := shard.ServeFirst(shard.Assignment{Shard: order.Shard, Epoch: order.Epoch, Attempt: order.Attempt})
-	switch newer := order.Attempt > r.copy.Attempt; {
-	case r.copy.MayAcknowledge(order.Epoch):
-		return true, nil
-	case r.copy.State == shard.Serving && newer: // filled for an order that came late
-		r.become(owner)
-		return true, nil
-	case r.copy.State != shard.Absent && r.copy.State != shard.Released, r.copy.Attempt > 0 && !newer: // late: it has been moved since
-		return false, fmt.Errorf("%w: host of shard %d at epoch %d: the copy is %v at epoch %d", shard.ErrRefused, order.Shard, order.Epoch, r.copy.State, r.copy.Epoch)
+	owner, err := r.copy.Host(shard.Assignment{Shard: order.Shard, Epoch: order.Epoch, Attempt: order.Attempt})
+	switch {
+	case err != nil || owner == r.copy:
+		return err == nil, err
 	case s.ctx.Err() != nil || s.out.Load(): // drop was here, or is about to be
 		return false, fmt.Errorf("%w: server %q", ErrClosed, s.cfg.ID)
 	}

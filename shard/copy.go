@@ -99,6 +99,37 @@ func (c Copy) Redirect(epoch Epoch) (owner ServerID, at Epoch, ok bool) {
 // Awaits says whether an acknowledgement needs the confirmation of a server.
 func (c Copy) Awaits(id ServerID) bool { return c.Followers.Has(id) || (id != "" && id == c.Joining) }
 
+// Host makes the copy the owner's, with first values or those of a checkpoint. It is refused
+// if the attempt is over here.
+func (c Copy) Host(a Assignment) (Copy, error) {
+	isOver := c.Attempt > 0 && a.Attempt <= c.Attempt
+	switch {
+	case c.MayAcknowledge(a.Epoch):
+		return c, nil
+	case isOver, c.State != Absent && c.State != Released:
+		return c, fmt.Errorf("%w: host of shard %d at epoch %d attempt %d: the copy is %v at epoch %d attempt %d",
+			ErrRefused, a.Shard, a.Epoch, a.Attempt, c.State, c.Epoch, c.Attempt)
+	}
+	return ServeFirst(a), nil
+}
+
+// Deny is for a server that is asked whether it has the shard that the record gives it at an
+// attempt. It returns false if the copy may yet serve: that is no answer. If not, the server says
+// that it has nothing, and on that word another one may get the shard: the attempt is over
+// here, and an order of it that comes later is refused.
+func (c Copy) Deny(attempt uint64) (Copy, bool) {
+	switch {
+	case c.State != Absent && c.State != Receiving && c.State != Released:
+		return c, false
+	case attempt <= c.Attempt:
+		return c, true
+	case c.State == Released:
+		c.Attempt = attempt // still answers Moved
+		return c, true
+	}
+	return Copy{Attempt: attempt, Ended: true}, true
+}
+
 // Join notes that the target of the stream under way counts from now on, although the
 // record may not have it yet.
 func (c Copy) Join(attempt uint64) (Copy, error) {

@@ -107,15 +107,19 @@ func bestFollower(r Record, servers []Server, bytes map[ServerID]int64, avoid Se
 
 // Correct returns the order that brings a server's copy in line with the record, and
 // whether it is out of line at all. The owner has to serve if its copy is a follower's, or is
-// frozen since before its promotion. A server that is neither owner nor follower nor part of
-// the pending move has to give its copy up. Kind 0 stands for a copy that was created there
-// and then recorded elsewhere, before it had any client.
+// frozen since before its promotion; and has to give up what it serves since before it was
+// given the shard anew. A server that is neither owner nor follower nor part of the pending
+// move has to give its copy up. Kind 0 stands for a copy that was created there and then
+// recorded elsewhere, before it had any client.
 func (r Record) Correct(server ServerID, c Copy) (e Effect, wrong bool) {
 	a, p := r.Assignment, r.Pending
 	e = Effect{Shard: a.Shard, Server: server, Peer: a.Owner, Epoch: a.Epoch, Attempt: a.Attempt}
 	switch {
 	case p != nil && (server == p.From || server == p.To), r.Followers.Has(server):
 		return e, false
+	case a.Owner == server && c.Serves():
+		e.Kind = EffectDepose
+		return e, p == nil && c.Epoch < a.Epoch
 	case a.Owner == server:
 		e.Kind = EffectActivate
 		return e, p == nil && (c.State == CaughtUp || c.State == Frozen && c.Attempt < a.Attempt)

@@ -22,6 +22,8 @@ func TestCorrect(t *testing.T) {
 		"owner":                          {record, "a", shard.Copy{State: shard.Serving, Epoch: 3, Attempt: 5}, 0},
 		"promoted follower":              {record, "a", shard.Copy{State: shard.CaughtUp, Epoch: 2, Attempt: 4}, shard.EffectActivate},
 		"promoted source of a switch":    {record, "a", shard.Copy{State: shard.Frozen, Epoch: 1, Attempt: 4}, shard.EffectActivate},
+		"owner since before a refill":    {record, "a", shard.Copy{State: shard.Serving, Epoch: 1, Attempt: 2, Ended: true}, shard.EffectDepose},
+		"created but recorded elsewhere": {record, "a", shard.Copy{State: shard.Serving, Epoch: 1, Ended: true}, shard.EffectDepose},
 		"frozen, its attempt not over":   {record, "a", shard.Copy{State: shard.Frozen, Epoch: 3, Attempt: 5}, 0},
 		"owner without a copy":           {record, "a", shard.Copy{}, 0},
 		"source of a move under way":     {moving, "a", shard.Copy{State: shard.Frozen, Epoch: 3, Attempt: 5}, 0},

@@ -19,7 +19,6 @@ type history struct {
 	seen   [NumBlocks]uint64   // acknowledged to a worker, or read by one
 	reads  [NumBlocks][]uint64 // different contents that were read
 	losses int
-	fills  former                 // the run that a coordinator last had in mind to fill it anew
 	latest shard.Epoch            // of an answer, or of a beginning after a loss
 	epochs map[shard.Epoch]string // which process
 }
@@ -152,10 +151,6 @@ func (w *World) checkWrite(id int, before, after shard.Record, seen time.Duratio
 			w.fail("I3: shard %d is filled anew although %v have it", id, had)
 		}
 		h.lose(b.Epoch)
-		to := w.server(b.Owner)
-		if is := (former{to, to.number}); !w.profile.twins || h.fills == is { // an order to another run is refused
-			to.replicas[id].begin(b)
-		}
 		return
 	}
 	if p := after.Pending; p != nil && p.Phase == shard.PendingRestoring && len(had) == 0 {

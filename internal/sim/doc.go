@@ -20,8 +20,9 @@
 // replaced.
 //
 // Not simulated are the optimizer and the order in which it adds, the clocks of BSP, frames
-// and their bounds on the wire, checkpoints (a shard that is lost begins anew), and several
-// streams on one connection: here each has its own lease.
+// and their bounds on the wire, checkpoints (a shard that is lost begins anew where an order
+// to fill it arrives, late perhaps, or twice), and several streams on one connection: here
+// each has its own lease.
 //
 // # What is checked
 //

@@ -186,9 +186,7 @@ func (c *coordinator) heir(i int) shard.ServerID {
 	return ""
 }
 
-// refill gives up a shard that nobody has any more, and begins anew. How a new owner is
-// filled is no part of the protocol: here it is in the same instant as the record, if it is
-// the run then that the coordinator knows, as orders name one.
+// refill gives up a shard that nobody has any more, and has another server begin anew.
 func (c *coordinator) refill(i int) {
 	r := c.known[i].record
 	first := c.w.rng.IntN(len(c.w.servers))
@@ -198,13 +196,20 @@ func (c *coordinator) refill(i int) {
 		if c.suspects(s.id) || !s.up || v.at != s || v.isOpen || !s.counts() {
 			continue
 		}
-		is := former{s, v.number}
+		number := v.number
 		begun := func(cur shard.Record) (shard.Record, time.Duration, bool) {
 			next, err := cur.Refill(s.id)
-			c.w.shards[i].fills = is
 			return next, 0, err == nil // else it may have followers by now
 		}
-		c.beside(i, r.Assignment, begun, func() {})
+		c.beside(i, r.Assignment, begun, func() {
+			a := c.known[i].record.Assignment
+			fill := func(answer func(bool, shard.Copy)) {
+				if s.number == number { // orders name a run
+					s.replicas[i].host(a, answer)
+				}
+			}
+			c.call(s, stepTimeout, fill, func(bool, bool, shard.Copy) {})
+		})
 		return
 	}
 }

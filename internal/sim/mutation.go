@@ -34,5 +34,6 @@ type Mutants struct {
 	DropUnasked       bool // a follower that has joined a moment ago is dropped without asking the owner
 	DropOrphans       bool // followers are dropped while their owner is down
 	EarlierRunReturns bool // an earlier run of a server is taken in while the later one seems to be down
+	DenyAndForget     bool // a server that has said that it has nothing of a shard fills it for an order from before
 	LaterRunIsProof   bool // what the later run of a server does or says counts for the earlier ones
 }

@@ -227,7 +227,7 @@ func (r *replica) order(e shard.Effect, peers map[shard.ServerID]*server, proof 
 	if err != nil {
 		r.copy = was
 		r.at.w.note("%s: %v", r.at.name, err)
-		answer(false, r.copy)
+		r.refuse(e, answer)
 		return
 	}
 	if next != was {
@@ -304,18 +304,29 @@ func (r *replica) gather(id shard.ServerID) {
 	})
 }
 
-// begin makes this server the first owner of a shard that was lost, if it lives.
-func (r *replica) begin(a shard.Assignment) {
-	if !r.at.up {
-		return
+// refuse answers an order that was refused. If the record has the server as the owner, another
+// one may get the shard when the answer is that this one has nothing: then its copy takes no
+// order of that attempt any more.
+func (r *replica) refuse(e shard.Effect, answer func(ok bool, now shard.Copy)) {
+	if next, _ := r.copy.Deny(e.Attempt); next != r.copy && !r.at.w.mutants.DenyAndForget {
+		r.clear()
+		r.copy = next
 	}
-	for len(r.streams) > 0 {
-		r.streams[0].end("begins anew")
-	}
-	r.deny()
-	r.clear()
-	r.copy, r.mute = shard.ServeFirst(a), 0
-	r.settleWaits()
+	answer(false, r.copy)
+}
+
+// host fills the copy, which takes a while, and makes it the owner's, unless it has taken part
+// in something else, or was denied, by then.
+func (r *replica) host(a shard.Assignment, answer func(ok bool, now shard.Copy)) {
+	r.at.after(r.at.w.delay(), func() {
+		next, err := r.copy.Host(a)
+		if err == nil && next != r.copy {
+			r.at.w.note("%s: shard %d begins anew at epoch %d", r.at.name, r.index, a.Epoch)
+			r.clear()
+			r.copy, r.mute = next, 0
+		}
+		answer(err == nil, r.copy)
+	})
 }
 
 // prune ends the streams that nobody needs.
