@@ -222,6 +222,7 @@ type awayStorage struct {
 	checkpoint.Folder
 	isAway atomic.Bool
 	asked  atomic.Int64 // meanwhile
+	lists  atomic.Int64 // since it is back
 }
 
 func (s *awayStorage) List(ctx context.Context, prefix string) ([]checkpoint.Object, error) {
@@ -229,6 +230,7 @@ func (s *awayStorage) List(ctx context.Context, prefix string) ([]checkpoint.Obj
 		s.asked.Add(1)
 		return nil, syscall.ECONNREFUSED
 	}
+	s.lists.Add(1)
 	return s.Folder.List(ctx, prefix)
 }
 
@@ -281,4 +283,34 @@ func (l *countingLog) Enabled(_ context.Context, level slog.Level) bool {
 func (l *countingLog) Handle(context.Context, slog.Record) error {
 	l.errors.Add(1)
 	return nil
+}
+
+// TestLostShardsAreLookedForTogether: however many shards of however many servers are lost, the
+// storage is asked for the newest checkpoint once a second, and when there is one, not for each.
+func TestLostShardsAreLookedForTogether(t *testing.T) {
+	together(t)
+	const layers = 60
+	folder := checkpoint.Folder(t.TempDir())
+	away := &awayStorage{Folder: folder}
+	c := newCluster(t, layersJob(ps.NoReplicas, layers, 1), saving(folder), func(c *cluster) { c.cfg.Checkpoints.Storage = away })
+	having := []*process{c.process("server", "s1"), c.process("server", "s2"), c.process("server", "s3")}
+	c.placed()
+	w := c.client("w")
+	require.NoError(t, w.Push(c.ctx, "l0", vector(1, -1)))
+	c.save(false)
+	away.isAway.Store(true)
+	for _, p := range having {
+		p.kill()
+	}
+	began := time.Now()
+	c.server("s4")
+	eventually(t, "the storage was asked several times", func() bool { return away.asked.Load() >= 4 })
+	require.LessOrEqual(t, away.asked.Load(), int64(time.Since(began)/time.Second)+2, "one may be of the checkpoint")
+	away.lists.Store(0)
+	away.isAway.Store(false)
+	eventually(t, "all are filled", func() bool { return refilled(c.status()) == layers })
+	require.LessOrEqual(t, away.lists.Load(), int64(2*len(having)), "two for each look")
+	got := make([]float32, 1)
+	require.NoError(t, w.Pull(c.ctx, "l0", got))
+	require.Equal(t, vector(1, 1), got)
 }

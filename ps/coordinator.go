@@ -147,6 +147,10 @@ type Coordinator struct {
 
 	checks checkpoints
 
+	looking sync.Mutex // for the newest checkpoint, and guards when that began last and what was found
+	looked  time.Time
+	found   found
+
 	mu      sync.Mutex // guards what moves share with the actor
 	servers map[shard.ServerID]*serverState
 	moving  map[shard.ID]*underWay

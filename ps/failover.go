@@ -151,7 +151,7 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, held map[shard.ID]s
 	var tasks sync.WaitGroup
 	var mu sync.Mutex
 	slots := make(chan struct{}, maxPromotions)
-	dead := remembered(c.dead)
+	dead, newest := remembered(c.dead), remembered(c.newest)
 	for _, s := range slices.Sorted(maps.Keys(held)) {
 		was := held[s].Assignment
 		slots <- struct{}{}
@@ -167,7 +167,7 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, held map[shard.ID]s
 			promoted := c.promote(was, sure)
 			lost, refilled := uint64(0), false
 			if !promoted && sure {
-				lost, refilled = c.refill(was, dead)
+				lost, refilled = c.refill(was, dead, newest)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -202,16 +202,16 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, held map[shard.ID]s
 	c.failovers = c.failovers[max(0, len(c.failovers)-keptFailovers):]
 }
 
-// remembered asks f once about each server: a silent one takes its time.
-func remembered(f func(shard.ServerID) bool) func(shard.ServerID) bool {
+// remembered asks f once about each thing: a silent server takes its time, and so does a storage.
+func remembered[K comparable, V any](f func(K) V) func(K) V {
 	var mu sync.Mutex
-	asked := map[shard.ServerID]func() bool{}
-	return func(id shard.ServerID) bool {
+	asked := map[K]func() V{}
+	return func(k K) V {
 		mu.Lock()
-		if asked[id] == nil {
-			asked[id] = sync.OnceValue(func() bool { return f(id) })
+		if asked[k] == nil {
+			asked[k] = sync.OnceValue(func() V { return f(k) })
 		}
-		answer := asked[id]
+		answer := asked[k]
 		mu.Unlock()
 		return answer()
 	}

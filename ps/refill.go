@@ -16,7 +16,7 @@ import (
 // the newest checkpoint that has it undamaged. It reports how many of the pushes that are
 // known to have been applied are lost, and false if there is no checkpoint or no server, or
 // a follower that is not dead for certain.
-func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) bool) (lost uint64, ok bool) {
+func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) bool, newest func(before string) found) (lost uint64, ok bool) {
 	id := was.Shard
 	if c.cfg.Checkpoints.Storage == nil {
 		return 0, false
@@ -37,8 +37,8 @@ func (c *Coordinator) refill(was shard.Assignment, dead func(shard.ServerID) boo
 		c.promotes(id, -1)
 	}()
 	for before := ""; c.ctx.Err() == nil; {
-		saved, err := c.newest(before)
-		if !c.canFill(id, err) {
+		saved := newest(before)
+		if !c.canFill(id, saved.err) {
 			return 0, false
 		}
 		now, err := c.refilled(was, dead)
@@ -94,9 +94,33 @@ func (c *Coordinator) canFill(id shard.ID, err error) bool {
 	return err == nil
 }
 
-// newest is the newest checkpoint of this job, older than the one named before. The storage
-// may have those of other jobs of the same model.
-func (c *Coordinator) newest(before string) (*checkpoint.Checkpoint, error) {
+// found is a checkpoint, or why there is none.
+type found struct {
+	*checkpoint.Checkpoint
+	err error
+}
+
+// newest is the newest checkpoint of this job, older than the one named before. One looks at a
+// time, for all who have asked before that, however many servers have lost shards; and when
+// there was none nobody does for a while.
+func (c *Coordinator) newest(before string) found {
+	asked := time.Now()
+	c.looking.Lock()
+	defer c.looking.Unlock()
+	if before == "" && (c.looked.After(asked) || time.Since(c.looked) < repairPause && c.found.err != nil) {
+		return c.found
+	}
+	began := time.Now()
+	saved, err := c.look(before)
+	if before == "" {
+		c.looked, c.found = began, found{saved, err}
+	}
+	return found{saved, err}
+}
+
+// look looks for the newest checkpoint of this job before another one. The storage may have
+// those of other jobs of the same model.
+func (c *Coordinator) look(before string) (*checkpoint.Checkpoint, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Checkpoints.Timeout)
 	defer cancel()
 	for {
