@@ -39,7 +39,11 @@ type Failover struct {
 	// had neither a follower nor a checkpoint.
 	Promoted, Lost int
 	// Refilled counts the shards that nobody had any more and that were restored from a
-	// checkpoint, and LostPushes the pushes that are known to have been applied after it.
+	// checkpoint, and LostPushes the pushes that are known to have been applied after it: at
+	// least so many are lost. An owner reports every ServerConfig.ReportInterval what it has
+	// applied, of up to 512 shards in turn, and the coordinator keeps the last report in memory
+	// only: what was applied later is not counted, and nothing of a shard whose owner this
+	// coordinator has not heard.
 	Refilled   int
 	LostPushes uint64
 	Started    time.Duration // since the start of the coordinator
