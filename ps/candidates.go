@@ -51,5 +51,6 @@ func checkStandbys(standbys []actor.Ref) error {
 
 // fromLeader reports whether an error is the answer of the coordinator that leads.
 func fromLeader(err error) bool {
-	return errors.Is(err, ErrNotPlaced) || errors.Is(err, errReturning) || errors.Is(err, errReplacing) || errors.Is(err, errLeaving) || errors.Is(err, errWaiting)
+	return errors.Is(err, ErrNotPlaced) || errors.Is(err, errReturning) || errors.Is(err, errReplacing) || errors.Is(err, errLeaving) ||
+		errors.Is(err, errWaiting) || errors.Is(err, errStoreAway)
 }

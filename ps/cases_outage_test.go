@@ -552,3 +552,91 @@ func TestCoordinatorThatWasNotElectedYields(t *testing.T) {
 	require.NoError(t, plain.Close())
 	require.NoError(t, elected.Close())
 }
+
+// hung is a store whose server does not answer at times, or refuses at once.
+type hung struct {
+	store.Store
+	mu      sync.Mutex
+	back    chan struct{} // closed when it answers again; nil while it does
+	refuses bool
+	asked   atomic.Int64 // meanwhile
+}
+
+func (h *hung) Get(ctx context.Context, key string) (store.Entry, error) {
+	h.mu.Lock()
+	back := h.back
+	h.mu.Unlock()
+	if back != nil {
+		h.asked.Add(1)
+		if h.refuses {
+			return store.Entry{}, store.ErrUnavailable
+		}
+		select {
+		case <-back:
+		case <-ctx.Done():
+			return store.Entry{}, fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
+		}
+	}
+	return h.Store.Get(ctx, key)
+}
+
+func (h *hung) away() (back func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := make(chan struct{})
+	h.back = now
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.back = nil
+		close(now)
+	}
+}
+
+// TestStoreIsAwayForNewcomers: a server and a worker come while the store is away. Clocks do
+// not wait for it; they do, and are taken in when it is back.
+func TestStoreIsAwayForNewcomers(t *testing.T) {
+	for name, refuses := range map[string]bool{"refuses": true, "hangs": false} {
+		t.Run(name, func(t *testing.T) {
+			settled(t)
+			m, err := store.NewMemory(store.Config{})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = m.Close() })
+			h := &hung{Store: m, refuses: refuses}
+			c := newCluster(t, smallJob(ps.Consistency{Mode: ps.BSP}), func(c *cluster) { c.cfg.Store, c.store = h, h })
+			c.server("s1")
+			c.placed()
+			w := c.worker("w")
+			nodes := []*actor.Node{c.node("s2"), c.node("late")}
+			var s *ps.Server
+			var late *ps.Worker
+			back := h.away()
+			came := make(chan error, 2)
+			go func() {
+				var err error
+				s, err = ps.StartServer(c.ctx, ps.ServerConfig{Node: nodes[0], ID: "s2", Coordinator: c.ref(), Logger: c.log})
+				came <- err
+			}()
+			go func() {
+				var err error
+				late, err = ps.StartWorker(c.ctx, ps.ClientConfig{Node: nodes[1], Name: "late", Coordinator: c.ref(), Logger: c.log})
+				came <- err
+			}()
+			eventually(t, "the store was asked for both", func() bool { return h.asked.Load() > 1 })
+			for range 3 {
+				ctx, cancel := context.WithTimeout(c.ctx, 3*time.Second) // less than a call of the store may take
+				require.NoError(t, w.Push(ctx, "a", vector(smallElems, -1)))
+				require.NoError(t, w.Tick(ctx))
+				cancel()
+			}
+			require.Empty(t, came)
+			back()
+			for range 2 {
+				require.NoError(t, <-came)
+			}
+			require.NoError(t, late.Close())
+			require.NoError(t, s.Close())
+			require.NoError(t, w.Tick(c.ctx))
+		})
+	}
+}

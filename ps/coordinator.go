@@ -128,18 +128,22 @@ type Coordinator struct {
 	repairs    chan struct{} // new followers under way
 
 	// Owned by the actor.
-	clocks   clocks
-	members  map[uint64]*participant
-	nonces   map[string]uint64
-	gone     map[uint64]bool             // left during retainGrace
-	missing  map[uint64]bool             // members of an earlier coordinator that are not back yet
-	heard    map[shard.ServerID]bool     // servers that have registered with this coordinator
-	arriving map[shard.ServerID]*arrival // servers of whose copies a part is here
-	next     uint64                      // incarnation to hand out
-	limit    uint64                      // incarnations below are reserved in the store
-	placing  map[shard.ServerID]bool     // who gets the shards that are being created, nil for none
-	claims   map[shard.ID]shard.ServerID // shards created before their record was written
-	barrier  chan<- instant              // a checkpoint that waits for the end of a clock
+	clocks     clocks
+	members    map[uint64]*participant
+	nonces     map[string]uint64
+	gone       map[uint64]bool              // left during retainGrace
+	missing    map[uint64]bool              // members of an earlier coordinator that are not back yet
+	heard      map[shard.ServerID]bool      // servers that have registered with this coordinator
+	arriving   map[shard.ServerID]*arrival  // servers of whose copies a part is here
+	entering   map[shard.ServerID]*entrance // servers that have told everything, and of which the store is told
+	next       uint64                       // incarnation to hand out
+	limit      uint64                       // incarnations below are reserved in the store
+	reserves   bool                         // more of them are being reserved
+	unreserved error                        // why the last attempt failed
+	enrolling  map[string]*enrolment        // workers of which the store is told, by nonce
+	placing    map[shard.ServerID]bool      // who gets the shards that are being created, nil for none
+	claims     map[shard.ID]shard.ServerID  // shards created before their record was written
+	barrier    chan<- instant               // a checkpoint that waits for the end of a clock
 	// complained means that a client has said that it does not reach a server.
 	complained bool
 
@@ -253,7 +257,8 @@ func newCoordinator(cfg CoordinatorConfig, l *leadership) (*Coordinator, error) 
 		cfg: cfg, log: cfg.Logger, shards: shards, leadership: l, started: time.Now(),
 		slots: make(chan struct{}, cfg.MaxMoves), repairs: make(chan struct{}, cfg.MaxRepairs),
 		clocks: newClocks(cfg.Job.Consistency), members: map[uint64]*participant{}, nonces: map[string]uint64{}, gone: map[uint64]bool{},
-		heard: map[shard.ServerID]bool{}, arriving: map[shard.ServerID]*arrival{}, claims: map[shard.ID]shard.ServerID{},
+		heard: map[shard.ServerID]bool{}, arriving: map[shard.ServerID]*arrival{}, entering: map[shard.ServerID]*entrance{},
+		enrolling: map[string]*enrolment{}, claims: map[shard.ID]shard.ServerID{},
 		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{}, queued: map[shard.ID]*queuedMove{},
 		failing: map[shard.ServerID]bool{}, leaving: map[shard.ServerID][]*actor.Request{}, telling: map[shard.ID]bool{}, promoting: map[shard.ID]int{},
 		leases: map[shard.ID]time.Time{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
@@ -371,17 +376,22 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 	case routesRequest:
 		ctx.Reply(c.routes(m))
 	case runRequest:
-		run, err := c.newIncarnation(ctx.Context(), false)
+		run, err := c.number()
 		answer(ctx, err, runReply{run})
 	case outRequest:
 		c.bury(ctx.Request(), m)
 	case registerRequest:
-		answer(ctx, c.register(ctx, m), registerReply{Job: c.cfg.Job.Name, Term: c.term})
+		c.register(ctx, m)
+	case noted:
+		c.noted(ctx, m)
 	case serverReport:
 		c.report(ctx, m)
 	case joinRequest:
-		reply, err := c.join(ctx, m)
-		answer(ctx, err, reply)
+		c.join(ctx, m)
+	case numbered:
+		c.numbered(m)
+	case enrolled:
+		c.enrolled(ctx, m)
 	case tickRequest:
 		c.tick(ctx, m)
 	case staleRequest:

@@ -89,9 +89,10 @@
 // An elected coordinator that cannot renew its lease, because the store is away for longer than
 // LeaseTTL less a second, ends. One that was not elected ([StartCoordinator]) goes on without the
 // store. The two must not be mixed: one that was not elected ends with [ErrDeposed] when
-// another is. Without the store neither gives a shard another owner. Leases are measured on the
-// monotonic clock, which on most systems stands still while a machine is suspended: when such a
-// coordinator goes on, servers and store tell it that another one leads.
+// another is. Without the store neither gives a shard another owner, nor takes a new server or
+// member in: they wait. Leases are measured on the monotonic clock, which on most systems stands
+// still while a machine is suspended: when such a coordinator goes on, servers and store tell it
+// that another one leads.
 //
 // # Tables
 //

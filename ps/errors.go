@@ -113,6 +113,7 @@ var sentinels = []struct {
 	{"ps.end_of_data", ErrEndOfData},
 	{"ps.no_range", ErrNoRange},
 	{"ps.waiting", errWaiting},
+	{"ps.store_away", errStoreAway},
 	{"ps.returning", errReturning},
 	{"ps.replacing", errReplacing},
 	{"ps.leaving", errLeaving},

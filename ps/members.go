@@ -22,26 +22,53 @@ const (
 
 // join takes a worker in. A repeated request gets the same answer; one that comes
 // back to a restarted coordinator keeps its incarnation and clock.
-func (c *Coordinator) join(ctx *actor.Context, m joinRequest) (joinReply, error) {
-	if inc, known := c.nonces[m.Nonce]; known {
-		return joinReply{Incarnation: inc, Clock: c.clockOf(inc)}, nil
+func (c *Coordinator) join(ctx *actor.Context, m joinRequest) {
+	inc, known := c.nonces[m.Nonce]
+	var err error
+	if !known {
+		inc, err = c.admitWorker(ctx, m)
 	}
+	if err != nil || inc != 0 {
+		answer(ctx, err, joinReply{Incarnation: inc, Clock: c.clockOf(inc)})
+	}
+}
+
+// admitWorker makes a worker a member and returns its incarnation, or zero if it will be
+// answered when the store has that.
+func (c *Coordinator) admitWorker(ctx *actor.Context, m joinRequest) (uint64, error) {
 	inc := m.Incarnation
 	missing := c.missing[inc]
 	switch {
 	case inc != 0 && !m.Observer && c.cfg.Job.clocked() && !missing,
 		inc != 0 && (c.members[inc] != nil || !c.mayReturn(inc)):
-		return joinReply{}, fmt.Errorf("%w: incarnation %d was taken for gone", ErrNotMember, inc)
-	case inc == 0 && !m.Observer && (c.settling() || (c.clocks.cut && c.barrier == nil)):
-		return joinReply{}, errReturning
+		return 0, fmt.Errorf("%w: incarnation %d was taken for gone", ErrNotMember, inc)
+	case inc == 0 && c.enrolling[m.Nonce] != nil:
+		c.enrolling[m.Nonce].req = ctx.Request() // the earlier attempt has been given up
+		return 0, nil
+	case inc == 0 && !m.Observer && !c.takesWorkers():
+		return 0, errReturning
 	case inc == 0:
 		var err error
-		if inc, err = c.newIncarnation(ctx.Context(), !m.Observer); err != nil {
-			return joinReply{}, err
+		if inc, err = c.number(); err != nil {
+			return 0, err
+		}
+		if !m.Observer && c.cfg.Job.awaited() {
+			c.enrol(ctx.Request(), m, inc)
+			return 0, nil
 		}
 	}
+	return inc, c.enterWorker(ctx, m, inc)
+}
+
+// takesWorkers reports whether a new worker may begin now.
+func (c *Coordinator) takesWorkers() bool {
+	return !c.settling() && (!c.clocks.cut || c.barrier != nil)
+}
+
+// enterWorker makes a worker a member.
+func (c *Coordinator) enterWorker(ctx *actor.Context, m joinRequest, inc uint64) error {
 	if err := ctx.Monitor(m.Worker); err != nil {
-		return joinReply{}, err
+		return err
 	}
 	for i, has := range m.Has[:min(len(m.Has), len(c.datasets))] {
 		c.datasets[i].claim(inc, has)
@@ -49,14 +76,80 @@ func (c *Coordinator) join(ctx *actor.Context, m joinRequest) (joinReply, error)
 	c.nonces[m.Nonce] = inc
 	c.members[inc] = &participant{name: m.Name, ref: m.Worker, nonce: m.Nonce, observer: m.Observer}
 	if !m.Observer {
-		if missing {
+		if c.missing[inc] {
 			c.clocks.comeBack(inc, m.Clock)
 			c.back(inc)
 		}
 		c.clocks.join(inc, m.Clock)
 		c.log.Info("worker joined", "worker", m.Name, "incarnation", inc, "clock", c.clockOf(inc))
 	}
-	return joinReply{Incarnation: inc, Clock: c.clockOf(inc)}, nil
+	return nil
+}
+
+// errStoreAway answers requests that are to be repeated until the coordination store has
+// been told something.
+var errStoreAway = errors.New("ps: the coordination store has not answered yet")
+
+// enrolment is a worker for whom others will wait, of which the store is told.
+type enrolment struct {
+	join        joinRequest
+	incarnation uint64
+	req         *actor.Request // the latest attempt; nil if it has been answered
+}
+
+// enrolled says that the store knows of a worker, or why it does not yet.
+type enrolled struct {
+	nonce string
+	err   error
+}
+
+// maxEnrolling bounds the workers of which the store is told at the same time.
+const maxEnrolling = 1024
+
+// enrol tells the store of a worker, beside the actor: whatever takes time there must not hold
+// the others' clocks. Once begun it is not given up, because the write may take place late.
+func (c *Coordinator) enrol(req *actor.Request, m joinRequest, inc uint64) {
+	c.enrolling[m.Nonce] = &enrolment{m, inc, req}
+	c.running.Go(func() {
+		for c.ctx.Err() == nil {
+			ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
+			err := c.places.setMember(ctx, inc, []byte{1})
+			cancel()
+			_ = c.cfg.Node.Cast(c.ctx, c.ref, enrolled{m.Nonce, err}) // fails only when closed
+			if err == nil {
+				return
+			}
+			sleep(c.ctx, retryPause)
+		}
+	})
+}
+
+// enrolled takes in a worker of which the store knows, also one that asks no more: it is
+// found to be gone then.
+func (c *Coordinator) enrolled(ctx *actor.Context, m enrolled) {
+	e := c.enrolling[m.nonce]
+	switch {
+	case m.err != nil:
+		e.fail(fmt.Errorf("%w: %w", errStoreAway, m.err))
+		return
+	case !c.takesWorkers():
+		ctx.SendAfter(reconcileInterval, m)
+		return
+	}
+	delete(c.enrolling, m.nonce)
+	if err := c.enterWorker(ctx, e.join, e.incarnation); err != nil {
+		c.forgetMember(e.incarnation)
+		e.fail(err)
+	} else if e.req != nil {
+		e.req.Reply(joinReply{Incarnation: e.incarnation, Clock: c.clockOf(e.incarnation)})
+	}
+}
+
+func (e *enrolment) fail(err error) {
+	if e.req != nil {
+		e.req.Fail(err)
+		e.req = nil
+	}
 }
 
 // mayReturn reports whether an incarnation may be one of an earlier coordinator that is
@@ -71,25 +164,43 @@ func (c *Coordinator) onItsWay(inc uint64) bool {
 	return c.missing[inc] || c.members[inc] == nil && !c.cfg.Job.clocked() && c.mayReturn(inc)
 }
 
-// newIncarnation takes the next number and, for a member whom others may wait for,
-// writes that down.
-func (c *Coordinator) newIncarnation(ctx context.Context, member bool) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	if c.next == c.limit {
-		first, limit, err := c.places.reserve(ctx, c.next-1)
-		if err != nil {
-			return 0, err
-		}
-		c.next, c.limit = first, limit
+// number hands out the next number that the store has reserved. When there is none, more
+// are reserved beside the actor, and the caller is to ask again.
+func (c *Coordinator) number() (uint64, error) {
+	if len(c.enrolling) >= maxEnrolling {
+		return 0, fmt.Errorf("%w: %d workers wait for it", errStoreAway, len(c.enrolling))
 	}
-	if member && c.cfg.Job.awaited() {
-		if err := c.places.setMember(ctx, c.next, []byte{1}); err != nil {
-			return 0, err
-		}
+	if c.next < c.limit {
+		c.next++
+		return c.next - 1, nil
 	}
-	c.next++
-	return c.next - 1, nil
+	if !c.reserves {
+		c.reserves = true
+		above := c.next - 1
+		c.running.Go(func() {
+			ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
+			defer cancel()
+			var m numbered
+			m.first, m.limit, m.err = c.places.reserve(ctx, above)
+			_ = c.cfg.Node.Cast(c.ctx, c.ref, m) // fails only when closed
+		})
+	}
+	if c.unreserved != nil {
+		return 0, fmt.Errorf("%w: %w", errStoreAway, c.unreserved)
+	}
+	return 0, errStoreAway
+}
+
+// numbered says which numbers have been reserved.
+type numbered struct {
+	first, limit uint64
+	err          error
+}
+
+func (c *Coordinator) numbered(m numbered) {
+	if c.reserves, c.unreserved = false, m.err; m.err == nil {
+		c.next, c.limit = m.first, m.limit
+	}
 }
 
 func (c *Coordinator) clockOf(inc uint64) uint32 {
@@ -133,7 +244,7 @@ func (c *Coordinator) release(incarnations []uint64) {
 	c.releaseStale()
 }
 
-// explain answers the ticks whose attempt is about to end with whom they wait for.
+// explain answers the requests whose attempt is about to end with what they wait for.
 func (c *Coordinator) explain() {
 	c.releaseStale()
 	var slow []string
@@ -145,12 +256,25 @@ func (c *Coordinator) explain() {
 		}
 	}
 	for _, p := range c.members {
-		if p.tick != nil && time.Until(p.tick.Deadline()) < 2*reconcileInterval {
+		if p.tick != nil && ends(p.tick) {
 			p.tick.Fail(fmt.Errorf("%w at clock %d: %q", errWaiting, low, slow))
 			p.tick = nil
 		}
 	}
+	for _, e := range c.enrolling {
+		if e.req != nil && ends(e.req) {
+			e.fail(errStoreAway)
+		}
+	}
+	for id, e := range c.entering {
+		if e.req != nil && ends(e.req) {
+			e.fail(fmt.Errorf("%w: server %q", errStoreAway, id))
+		}
+	}
 }
+
+// ends reports whether an attempt is about to end.
+func ends(req *actor.Request) bool { return time.Until(req.Deadline()) < 2*reconcileInterval }
 
 // leave forgets a participant. The others go on without it.
 func (c *Coordinator) leave(inc uint64) {
@@ -268,6 +392,10 @@ func (c *Coordinator) reconcile(ctx *actor.Context) {
 	c.giveUp()
 	clear(c.gone)
 	m := retain{Term: c.term, Horizon: c.next - 1, Live: slices.Sorted(maps.Keys(c.members))}
+	for _, e := range c.enrolling {
+		m.Live = append(m.Live, e.incarnation)
+	}
+	slices.Sort(m.Live)
 	if len(m.Live) > maxRetained {
 		return // would not fit a message; the windows have a bound of their own
 	}

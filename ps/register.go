@@ -8,6 +8,7 @@ import (
 
 	"github.com/elasticps/elasticps/actor"
 	"github.com/elasticps/elasticps/shard"
+	"github.com/elasticps/elasticps/shard/store"
 )
 
 // Servers that come, tell what they have, and go: first the servers' side of it, then the
@@ -132,29 +133,107 @@ type arrival struct {
 }
 
 // register takes a server in, new or come back, when the last page of what it has is there.
-func (c *Coordinator) register(ctx *actor.Context, m registerRequest) error {
+func (c *Coordinator) register(ctx *actor.Context, m registerRequest) {
 	if err := c.admit(m); err != nil {
 		delete(c.arriving, m.Info.ID)
-		return err
+		answer(ctx, err, nil)
+		return
 	}
 	a, err := c.arrive(m)
 	if err != nil || m.Next != 0 {
-		return err
+		answer(ctx, err, c.registered())
+		return
 	}
 	delete(c.arriving, m.Info.ID)
 	n := ctx.Node()
 	if m.Info.Node != n.Name() {
 		if err := n.AddPeer(m.Info.Node, m.Info.Addr); err != nil {
-			return err
+			answer(ctx, err, nil)
+			return
 		}
 	}
-	patience, cancel := context.WithTimeout(ctx.Context(), storeTimeout)
-	defer cancel()
-	if err := c.places.remember(patience, m.Info); err != nil {
-		return err
+	e := &entrance{m, a.copies, ctx.Request()}
+	if c.places.knows(m.Info) {
+		c.enter(ctx, e)
+		return
 	}
-	c.enter(m, a.copies)
-	return ctx.Monitor(actor.Ref{Node: m.Info.Node, Name: m.Info.Process})
+	switch under := c.entering[m.Info.ID]; {
+	case under == nil:
+		c.entering[m.Info.ID] = e
+		c.remember(m.Info)
+	case under.register.Info.Run == m.Info.Run:
+		*under = *e // the earlier attempt has been given up
+	default:
+		e.fail(fmt.Errorf("%w: server %q, run %d", errStoreAway, m.Info.ID, under.register.Info.Run))
+	}
+}
+
+func (c *Coordinator) registered() registerReply {
+	return registerReply{Job: c.cfg.Job.Name, Term: c.term}
+}
+
+// entrance is a server that has told everything.
+type entrance struct {
+	register registerRequest
+	copies   copies
+	req      *actor.Request // the latest attempt; nil if it has been answered
+}
+
+func (e *entrance) fail(err error) {
+	if e.req != nil {
+		e.req.Fail(err)
+		e.req = nil
+	}
+}
+
+// noted says that the store knows which run of a server counts, or why it does not.
+type noted struct {
+	server shard.ServerID
+	err    error
+}
+
+// remember tells the store of a server, beside the actor: whatever takes time there must not
+// hold the workers' clocks.
+func (c *Coordinator) remember(info serverInfo) {
+	c.running.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
+		defer cancel()
+		err := c.places.remember(ctx, info)
+		_ = c.cfg.Node.Cast(c.ctx, c.ref, noted{info.ID, err}) // fails only when closed
+	})
+}
+
+// noted takes a server in of which the store knows.
+func (c *Coordinator) noted(ctx *actor.Context, m noted) {
+	e := c.entering[m.server]
+	delete(c.entering, m.server)
+	err := m.err
+	if err == nil {
+		err = c.admit(e.register) // it may have been taken out meanwhile
+	} else if errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknown) || errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", errStoreAway, err)
+	}
+	switch {
+	case err != nil:
+		e.fail(err)
+	case !c.places.knows(e.register.Info): // it has come from another address meanwhile
+		e.fail(errStoreAway)
+	default:
+		c.enter(ctx, e)
+	}
+}
+
+// enter makes a server of which the store knows part of the job.
+func (c *Coordinator) enter(ctx *actor.Context, e *entrance) {
+	info := e.register.Info
+	c.hold(e.register, e.copies)
+	err := ctx.Monitor(actor.Ref{Node: info.Node, Name: info.Process})
+	switch {
+	case err != nil:
+		e.fail(err)
+	case e.req != nil:
+		e.req.Reply(c.registered())
+	}
 }
 
 // admit returns an error unless a server may take part now.
@@ -201,8 +280,8 @@ func (c *Coordinator) arrive(m registerRequest) (*arrival, error) {
 	return a, nil
 }
 
-// enter makes a server that has registered part of the job, with what it has.
-func (c *Coordinator) enter(m registerRequest, has copies) {
+// hold makes a server that has registered part of the job, with what it has.
+func (c *Coordinator) hold(m registerRequest, has copies) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.servers[m.Info.ID]
@@ -252,7 +331,7 @@ func (c *Coordinator) created(s *serverState, server shard.ServerID, id shard.ID
 func (c *Coordinator) report(ctx *actor.Context, m serverReport) {
 	c.mu.Lock()
 	s := c.servers[m.ID]
-	if _, leaves := c.leaving[m.ID]; leaves || s == nil || s.info.Run != m.Run || c.places.isOpen(m.ID) {
+	if _, leaves := c.leaving[m.ID]; leaves || s == nil || s.info.Run != m.Run || c.entering[m.ID] != nil || c.places.isOpen(m.ID) {
 		c.mu.Unlock()
 		if !leaves { // taken out or replaced, perhaps: it finds out which
 			_ = ctx.TryCast(ctx.From(), registerAgain{Term: c.term}) // the next report asks again

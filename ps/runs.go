@@ -93,13 +93,15 @@ func (a address) admits(id shard.ServerID, run uint64, isEmpty bool) error {
 	return nil
 }
 
+// knows reports whether the store has that a run of a server counts, and where it is.
+func (p *placement) knows(info serverInfo) bool {
+	at := p.where(info.ID)
+	return at.Run == info.Run && at.Node == info.Node && at.Process == info.Process && at.Addr == info.Addr && at.Left == present && !p.isOpen(info.ID)
+}
+
 // remember writes down which run of a server counts and where it is. A coordinator that
 // comes later and never hears of that server can find out there whether it is dead.
 func (p *placement) remember(ctx context.Context, info serverInfo) error {
-	at := p.where(info.ID)
-	if at.Run == info.Run && at.Node == info.Node && at.Process == info.Process && at.Addr == info.Addr && at.Left == present && !p.isOpen(info.ID) {
-		return nil
-	}
 	return p.note(ctx, info.ID, func(was address) (address, error) {
 		return was.replacedBy(info), was.admits(info.ID, info.Run, true)
 	})
