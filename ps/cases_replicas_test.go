@@ -2,6 +2,8 @@ package ps_test
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -305,4 +307,26 @@ func TestFollowersAcknowledgeAtOnce(t *testing.T) {
 		}
 	}
 	require.Less(t, fastest, 25*time.Millisecond)
+}
+
+// TestDrainWithMostFollowers: a shard that has as many followers as it may have gets another
+// one in place of one that is on a server that is taken out.
+func TestDrainWithMostFollowers(t *testing.T) {
+	settled(t)
+	c := newCluster(t, layersJob(shard.MaxFollowers, 1, 100))
+	for i := range shard.MaxFollowers + 2 {
+		c.server(shard.ServerID(fmt.Sprint("s", i)))
+	}
+	c.placed()
+	c.protected()
+	w := c.worker("w")
+	require.NoError(t, w.Push(c.ctx, "l0", vector(100, -1)))
+	follower := c.records()[0].Followers.IDs()[0]
+	require.NoError(t, c.admin.Drain(c.ctx, follower, true))
+	ctx, cancel := context.WithTimeout(c.ctx, patience)
+	defer cancel()
+	require.NoError(t, c.admin.Remove(ctx, follower), "it follows until there is another one")
+	c.protected()
+	require.Equal(t, shard.MaxFollowers, c.records()[0].Followers.Len())
+	c.has(w, 2)
 }

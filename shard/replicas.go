@@ -15,7 +15,8 @@ type FollowerPlan struct {
 // are other servers for. servers are those that are up. A new follower is in another
 // failure domain than the owner and the other followers if there is one, and among
 // those on the server with the fewest bytes, as owner or follower; ties go to the lower
-// ID. A follower on a draining server is let go when there are enough others. Shards
+// ID. A follower on a draining server is let go when there are enough others, or no room for
+// one more; of others that are too many, the one is that would be the last to be made. Shards
 // with a move pending, or an owner that is not up, get none for now. At most one
 // follower is added to a shard in one plan. avoid has servers that could not follow a
 // shard the last time, and are taken if there is no other.
@@ -32,13 +33,20 @@ func PlanFollowers(records []Record, shards []Shard, servers []Server, want int,
 	for _, r := range records {
 		id, owner := r.Assignment.Shard, r.Assignment.Owner
 		missing := missingFollowers(r, servers, want)
+		isFull := r.Followers.Len() == MaxFollowers
 		for _, s := range servers {
-			if missing <= 0 && s.Draining && r.Followers.Has(s.ID) {
-				plan.Drop = append(plan.Drop, Move{id, owner, s.ID})
+			if (missing <= 0 || isFull) && s.Draining && r.Followers.Has(s.ID) {
+				plan.Drop, isFull = append(plan.Drop, Move{id, owner, s.ID}), false
 			}
 		}
 		up := slices.ContainsFunc(servers, func(s Server) bool { return s.ID == owner })
-		if missing <= 0 || r.Pending != nil || !up || r.Followers.Len() == MaxFollowers {
+		if r.Pending != nil || !up {
+			continue
+		}
+		if missing < 0 {
+			plan.Drop = append(plan.Drop, Move{id, owner, worstFollower(r, servers, bytes)})
+		}
+		if missing <= 0 || r.Followers.Len() == MaxFollowers {
 			continue
 		}
 		to := bestFollower(r, servers, bytes, avoid[id])
@@ -73,7 +81,7 @@ func missingFollowers(r Record, servers []Server, want int) int {
 			healthy++
 		}
 	}
-	return min(want, possible) - healthy
+	return min(max(want, 0), possible) - healthy
 }
 
 // bestFollower is the server for one more follower. There is one.
@@ -103,6 +111,21 @@ func bestFollower(r Record, servers []Server, bytes map[ServerID]int64, avoid Se
 		return s.Draining || s.ID == r.Assignment.Owner || r.Followers.Has(s.ID)
 	})
 	return slices.MinFunc(free, order).ID
+}
+
+// worstFollower is the follower that is let go when there are too many: one in the failure
+// domain of another copy if there is one, on the server with the most bytes.
+func worstFollower(r Record, servers []Server, bytes map[ServerID]int64) ServerID {
+	copies := map[string]int{}
+	for _, s := range servers {
+		if s.ID == r.Assignment.Owner || r.Followers.Has(s.ID) && !s.Draining {
+			copies[s.Domain]++
+		}
+	}
+	healthy := slices.DeleteFunc(slices.Clone(servers), func(s Server) bool { return s.Draining || !r.Followers.Has(s.ID) })
+	return slices.MaxFunc(healthy, func(a, b Server) int {
+		return cmp.Or(cmp.Compare(min(copies[a.Domain], 2), min(copies[b.Domain], 2)), cmp.Compare(bytes[a.ID], bytes[b.ID]), cmp.Compare(a.ID, b.ID))
+	}).ID
 }
 
 // Correct returns the order that brings a server's copy in line with the record, and

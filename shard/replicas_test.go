@@ -1,6 +1,7 @@
 package shard_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/elasticps/elasticps/shard"
@@ -65,4 +66,50 @@ func TestPlanFollowersAvoids(t *testing.T) {
 	require.Equal(t, shard.ServerID("c"), to(servers, "b"))
 	require.Equal(t, shard.ServerID("b"), to(servers, "c"))
 	require.Equal(t, shard.ServerID("b"), to(servers[:2], "b"), "there is no other")
+}
+
+// TestPlanFollowersLetsGo: as many followers stay as are wanted, and one that is to be
+// emptied makes room for another where there is no room for both.
+func TestPlanFollowersLetsGo(t *testing.T) {
+	model := shard.Model{Layers: []shard.Layer{{Name: "l", Shape: []int{100}}}}
+	shards, err := shard.Partition(model, shard.PartitionOptions{})
+	require.NoError(t, err)
+	servers := []shard.Server{{ID: "a", Domain: "x"}, {ID: "b", Domain: "x"}, {ID: "c", Domain: "y"}, {ID: "d", Domain: "z"}, {ID: "e", Domain: "z"}}
+	plan := func(want int, draining shard.ServerID, followers ...shard.ServerID) (add, drop []shard.ServerID) {
+		is := slices.Clone(servers)
+		for i := range is {
+			is[i].Draining = is[i].ID == draining
+		}
+		records := []shard.Record{{Assignment: shard.Assignment{Owner: "a", Epoch: 1}, Followers: shard.FollowersOf(followers...)}}
+		p := shard.PlanFollowers(records, shards, is, want, nil)
+		for _, m := range p.Add {
+			add = append(add, m.To)
+		}
+		for _, m := range p.Drop {
+			drop = append(drop, m.To)
+		}
+		return add, drop
+	}
+	for name, c := range map[string]struct {
+		want      int
+		draining  shard.ServerID
+		followers []shard.ServerID
+		add, drop []shard.ServerID
+	}{
+		"none":                          {-1, "", nil, nil, nil},
+		"enough":                        {1, "", []shard.ServerID{"b"}, nil, nil},
+		"one too many":                  {1, "", []shard.ServerID{"b", "c"}, nil, []shard.ServerID{"b"}},
+		"two in one domain":             {2, "", []shard.ServerID{"c", "d", "e"}, nil, []shard.ServerID{"e"}},
+		"two too many, one at a time":   {1, "", []shard.ServerID{"c", "d", "e"}, nil, []shard.ServerID{"e"}},
+		"one to be emptied":             {1, "b", []shard.ServerID{"b"}, []shard.ServerID{"c"}, nil},
+		"one to be emptied is replaced": {1, "b", []shard.ServerID{"b", "c"}, nil, []shard.ServerID{"b"}},
+		"one to be emptied, no room":    {3, "b", []shard.ServerID{"b", "c", "d"}, nil, []shard.ServerID{"b"}},
+		"all that there can be":         {3, "", []shard.ServerID{"b", "c", "d"}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			add, drop := plan(c.want, c.draining, c.followers...)
+			require.Equal(t, c.add, add)
+			require.Equal(t, c.drop, drop)
+		})
+	}
 }
