@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -457,6 +458,33 @@ func TestCheckpointBeforeServers(t *testing.T) {
 	require.NoError(t, r.Err())
 	_, err = checkpoint.Open(c.ctx, storage, r.Name)
 	require.NoError(t, err)
+}
+
+// TestServerWithoutStorage: a server that no checkpoint can be written with is refused at its
+// start, and one that another coordinator has checkpoints for says so.
+func TestServerWithoutStorage(t *testing.T) {
+	settled(t)
+	folder := checkpoint.Folder(t.TempDir())
+	c := newCluster(t, layersJob(1, 2, 100), saving(folder))
+	n := c.node("s1")
+	_, err := ps.StartServer(c.ctx, ps.ServerConfig{Node: n, ID: "s1", Coordinator: c.ref()})
+	require.ErrorIs(t, err, ps.ErrConflict)
+	require.EqualError(t, err, `ps: start server "s1": ps: conflict: the job has checkpoints, and ServerConfig.Checkpoints is nil`)
+	require.Empty(t, c.status().Servers)
+
+	require.NoError(t, c.coord.Close())
+	c.cfg.Checkpoints = ps.CheckpointConfig{}
+	c.startCoordinator()
+	said := &countingLog{Handler: slog.DiscardHandler}
+	s, err := ps.StartServer(c.ctx, ps.ServerConfig{Node: n, ID: "s1", Coordinator: c.ref(), Logger: slog.New(said)})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	c.placed()
+	require.Zero(t, said.errors.Load())
+	require.NoError(t, c.coord.Close())
+	c.cfg.Checkpoints.Storage = folder
+	c.startCoordinator()
+	eventually(t, "the server is back and says so", func() bool { return len(c.status().Servers) == 1 && said.errors.Load() == 1 })
 }
 
 // TestServerDiesDuringCheckpoint: what it owned is saved by the follower that takes over.

@@ -208,6 +208,7 @@ func TestServerThatFillsAShardKeepsIt(t *testing.T) {
 	case <-c.ctx.Done():
 		t.Fatal("s2 reads no checkpoint")
 	}
+	c.checkpoints = slow.Storage
 	c.process("server", "s0") // the first that the shard would be given to
 	require.NoError(t, c.coord.Close())
 	c.startCoordinator()

@@ -15,8 +15,9 @@ import (
 // CheckpointConfig says where checkpoints go, and when they are taken.
 type CheckpointConfig struct {
 	// Storage is where checkpoints are kept. All servers must have the same one
-	// (ServerConfig.Checkpoints). It is for one job at a time: Keep counts all that is there,
-	// and RestoreLatest takes the newest. Nil: there are no checkpoints.
+	// (ServerConfig.Checkpoints); one that has none is refused at its start. It is for one job
+	// at a time: Keep counts all that is there, and RestoreLatest takes the newest. Nil: there
+	// are no checkpoints.
 	Storage checkpoint.Storage
 	// Interval is the time from the start of one checkpoint to the start of the next. Zero:
 	// checkpoints are taken on request only (Admin.Checkpoint).

@@ -377,7 +377,7 @@ func (a *coordinatorActor) Receive(ctx *actor.Context, msg any) error {
 		ctx.Reply(c.routes(m))
 	case runRequest:
 		run, err := c.number()
-		answer(ctx, err, runReply{run})
+		answer(ctx, err, runReply{run, c.cfg.Checkpoints.Storage != nil})
 	case outRequest:
 		c.bury(ctx.Request(), m)
 	case registerRequest:

@@ -58,8 +58,8 @@
 //
 // A checkpoint (CheckpointConfig, [Admin.Checkpoint]) has each shard at one instant, and under
 // BSP all shards at the end of the same clock: a worker that does not tick holds it up. A job
-// whose store is new can start from one, on any number of servers. Package ps/checkpoint reads
-// and exports them.
+// whose store is new can start from one, on any number of servers. A server without a storage
+// for them is refused at its start. Package ps/checkpoint reads and exports them.
 //
 // # Datasets
 //

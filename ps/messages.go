@@ -57,7 +57,10 @@ type serverInfo struct {
 // runRequest asks for the number of a new run of a server. One that is not used is no loss.
 type runRequest struct{}
 
-type runReply struct{ Run uint64 }
+type runReply struct {
+	Run         uint64
+	Checkpoints bool // the job has them
+}
 
 // registerRequest comes from a server at start and whenever it has lost the
 // coordinator: pages with what it has, in order of the shards, of which the last one counts
@@ -72,8 +75,9 @@ type registerRequest struct {
 }
 
 type registerReply struct {
-	Job  string
-	Term uint64
+	Job         string
+	Term        uint64
+	Checkpoints bool // the job has them
 }
 
 // serverReport is cast by a server every report interval.

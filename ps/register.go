@@ -37,6 +37,9 @@ func (s *Server) register(ctx context.Context) (actor.Ref, error) {
 			continue
 		case errors.Is(err, errPages): // another coordinator does not have those before
 		case !errors.Is(err, ErrConflict) || time.Since(began) > predecessorGrace:
+			if err == nil && reply.Checkpoints && s.cfg.Checkpoints == nil { // the coordinator was started anew, with other settings
+				s.log.Error("checkpoints will fail", "server", s.cfg.ID, "err", errNoCheckpoints)
+			}
 			return from, err
 		}
 		i = 0
@@ -169,7 +172,7 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) {
 }
 
 func (c *Coordinator) registered() registerReply {
-	return registerReply{Job: c.cfg.Job.Name, Term: c.term}
+	return registerReply{c.cfg.Job.Name, c.term, c.cfg.Checkpoints.Storage != nil}
 }
 
 // entrance is a server that has told everything.

@@ -27,6 +27,9 @@ const (
 
 var errNoStorage = fmt.Errorf("%w: no storage for checkpoints is configured", ErrConflict)
 
+// errNoCheckpoints refuses a server at its start: no checkpoint would come about with it.
+var errNoCheckpoints = fmt.Errorf("%w: the job has checkpoints, and ServerConfig.Checkpoints is nil", ErrConflict)
+
 // saving is one checkpoint that this server takes part in.
 type saving struct {
 	nonce string

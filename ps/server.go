@@ -65,7 +65,8 @@ type ServerConfig struct {
 	// Device is told of the bytes moved, and may delay them. Nil: none.
 	Device Device
 	// Checkpoints is where checkpoints are written to and restored from: one storage for all
-	// servers and the coordinator of a job. Nil: the server takes no part in checkpoints.
+	// servers and the coordinator of a job. Required if the job has checkpoints
+	// (CheckpointConfig.Storage): without it StartServer fails with ErrConflict.
 	Checkpoints checkpoint.Storage
 	// CheckpointMemory limits, in bytes, the copies of blocks that change while a
 	// checkpoint is being written; pushes wait when it is used up. Zero: 1 GiB.
@@ -176,6 +177,9 @@ func (s *Server) start(ctx context.Context) error {
 	number, err := ask[runReply](ctx, s.cfg.Node, s.coordinator, runRequest{})
 	if err != nil {
 		return err
+	}
+	if number.Checkpoints && s.cfg.Checkpoints == nil {
+		return errNoCheckpoints
 	}
 	s.info.Process, s.info.Run = "ps/server/"+processName(string(s.cfg.ID)), number.Run
 	if s.ref, err = s.cfg.Node.Spawn(ctx, s.info.Process, &serverActor{s: s}, actor.Options{}); err != nil {
