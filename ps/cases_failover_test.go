@@ -359,3 +359,56 @@ func TestOwnerRegistersWhileItIsReplaced(t *testing.T) {
 	tr.goesOn()
 	tr.exact()
 }
+
+// TestStoreIsSlowToTakeAServerIn: while the coordination store has no answer about a server that
+// registers, clocks go on and another server is replaced; nothing is done with the new one.
+func TestStoreIsSlowToTakeAServerIn(t *testing.T) {
+	settled(t)
+	asked, proceed := make(chan struct{}, 1), make(chan struct{})
+	release := sync.OnceFunc(func() { close(proceed) })
+	t.Cleanup(release)
+	job := layersJob(1, 2, smallElems)
+	job.Consistency = ps.Consistency{Mode: ps.BSP}
+	c := newCluster(t, job, func(c *cluster) {
+		c.cfg.Store = &heldStore{c.store, func(key string) {
+			if key == "elasticps/job/server/s3" {
+				select {
+				case asked <- struct{}{}:
+				default:
+				}
+				<-proceed
+			}
+		}}
+	})
+	s1 := c.server("s1")
+	c.server("s2")
+	c.placed()
+	c.protected()
+	w := c.worker("w")
+	c.step("l0", smallElems, w)
+	n, registered := c.node("s3"), make(chan error, 1)
+	var s3 *ps.Server
+	go func() {
+		var err error
+		s3, err = ps.StartServer(c.ctx, ps.ServerConfig{Node: n, ID: "s3", Coordinator: c.ref()})
+		registered <- err
+	}()
+	<-asked
+	c.step("l0", smallElems, w)
+	require.NoError(t, s1.Close())
+	eventually(t, "s1 is replaced", func() bool { return len(c.status().Failovers) == 1 })
+	for _, layer := range []string{"l0", "l1"} {
+		c.step(layer, smallElems, w)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, 100*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, c.admin.Remove(ctx, "s3"), context.DeadlineExceeded)
+	require.Len(t, c.status().Servers, 2)
+	require.Empty(t, registered)
+	release()
+	require.NoError(t, <-registered)
+	t.Cleanup(func() { _ = s3.Close() })
+	c.protected()
+	require.Equal(t, 2, c.follows("s3"))
+	c.step("l0", smallElems, w)
+}

@@ -233,8 +233,7 @@ func startCoordinator(ctx context.Context, cfg CoordinatorConfig, l *leadership)
 		c.Close()
 		return nil, fmt.Errorf("ps: start coordinator of job %q: %w", cfg.Job.Name, err)
 	}
-	c.ref, err = cfg.Node.Spawn(ctx, CoordinatorProcess, &coordinatorActor{c}, actor.Options{})
-	if err != nil {
+	if _, err = cfg.Node.Spawn(ctx, CoordinatorProcess, &coordinatorActor{c}, actor.Options{}); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("ps: start coordinator of job %q: %w", cfg.Job.Name, err)
 	}
@@ -360,6 +359,7 @@ type placed struct{ err error }
 
 // Started begins the level-triggered work.
 func (a *coordinatorActor) Started(ctx *actor.Context) error {
+	a.c.ref = ctx.Self() // before anybody is heard
 	ctx.SendAfter(0, reconcileNow{})
 	return nil
 }

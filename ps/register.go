@@ -440,6 +440,9 @@ func (c *Coordinator) mayLeave(id shard.ServerID) (how departure, err error) {
 	if owned := len(c.places.owners().Of(id)); owned > 0 {
 		return 0, fmt.Errorf("%w: server %q still owns %d shards", ErrConflict, id, owned)
 	}
+	if c.entering[id] != nil {
+		return 0, fmt.Errorf("%w: server %q", errStoreAway, id)
+	}
 	if c.placing[id] { // their records are about to name it
 		return 0, fmt.Errorf("%w: shards are being created on server %q", ErrConflict, id)
 	}
