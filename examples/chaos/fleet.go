@@ -22,6 +22,7 @@ type fleet struct {
 	out       io.Writer
 	logs      string // folder of the log files of processes
 	processes *elastic.Processes
+	ports     *ports
 	links     map[string]wires // of servers
 	store     *link            // before etcd, nil without
 
@@ -79,7 +80,10 @@ func newFleet(s settings, plan training.Plan, folder, secret, director string, o
 	if f.processes, err = elastic.NewProcesses(elastic.ProcessConfig{Ready: readyLine, Output: out, Command: f.command}); err != nil {
 		return nil, err
 	}
-	addr, err := freeAddress()
+	if f.ports, err = newPorts(); err != nil {
+		return nil, err
+	}
+	addr, err := f.ports.free()
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +92,7 @@ func newFleet(s settings, plan training.Plan, folder, secret, director string, o
 		Bolt: filepath.Join(folder, "store.elasticps.db"), EtcdRoot: etcdRoot(folder),
 	}
 	if s.Etcd != "" {
-		if f.store, err = newLink(s.Etcd); err != nil {
+		if f.store, err = newLink(f.ports, s.Etcd); err != nil {
 			return nil, err
 		}
 		home.Etcd = f.store.addr
@@ -120,16 +124,16 @@ func (f *fleet) addServer(name, secret, home string) error {
 		name   *string
 	}{{&w.data, &r.DataListen, &r.DataAdvertise}, {&w.node, &r.Listen, &r.Advertise}} {
 		var err error
-		if *end.target, err = freeAddress(); err != nil {
+		if *end.target, err = f.ports.free(); err != nil {
 			return err
 		}
-		if *end.link, err = newLink(*end.target); err != nil {
+		if *end.link, err = newLink(f.ports, *end.target); err != nil {
 			return err
 		}
 		*end.name = (*end.link).addr
 	}
 	var err error
-	if w.home, err = newLink(home); err != nil {
+	if w.home, err = newLink(f.ports, home); err != nil {
 		return err
 	}
 	r.Peers = map[string]string{controllerNode: w.home.addr}
@@ -277,5 +281,5 @@ func (f *fleet) close() error {
 	if f.store != nil {
 		f.store.down()
 	}
-	return err
+	return errors.Join(err, f.ports.Close())
 }

@@ -69,10 +69,10 @@ type link struct {
 }
 
 // newLink returns a link that is up.
-func newLink(target string) (*link, error) {
+func newLink(p *ports, target string) (*link, error) {
 	k := &link{target: target, gates: [2]*gate{newGate(), newGate()}}
 	var err error
-	if k.addr, err = freeAddress(); err != nil {
+	if k.addr, err = p.free(); err != nil {
 		return nil, err
 	}
 	return k, k.up()
@@ -165,17 +165,40 @@ func (k *link) carry(from, to net.Conn, g *gate, over <-chan struct{}) {
 const (
 	firstPort = 20_000
 	numPorts  = 10_000
+	blockSize = 500
 )
 
-// freeAddress returns a loopback address that nobody listens on.
-func freeAddress() (string, error) {
+// ports is a block of ports that no other program of this kind uses: it holds the first one of
+// them until it is closed. A process that is to listen on a port may be started long after the
+// port was found free.
+type ports struct {
+	net.Listener
+	first, next int
+}
+
+func newPorts() (*ports, error) {
 	var last error
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(numPorts)))
+	for _, block := range rand.Perm(numPorts / blockSize) {
+		p := &ports{first: firstPort + block*blockSize}
+		if p.Listener, last = net.Listen("tcp", loopback(p.first)); last == nil {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("chaos: no free block of %d ports of %d to %d: %w", blockSize, firstPort, firstPort+numPorts-1, last)
+}
+
+// free returns an address that nobody listens on and that was not returned before.
+func (p *ports) free() (string, error) {
+	var last error
+	for p.next < blockSize-1 {
+		p.next++
+		l, err := net.Listen("tcp", loopback(p.first+p.next))
 		if err == nil {
 			return l.Addr().String(), l.Close()
 		}
 		last = err
 	}
-	return "", fmt.Errorf("chaos: no free port of %d to %d: %w", firstPort, firstPort+numPorts-1, last)
+	return "", fmt.Errorf("chaos: no free port left of %d to %d: %w", p.first, p.first+blockSize-1, last)
 }
+
+func loopback(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

@@ -193,12 +193,32 @@ func echoes(t *testing.T, addr string) {
 	t.Cleanup(func() { _ = l.Close() })
 }
 
+// TestProgramsAtTheSameTime: an address that one program has found free is given to no process
+// of another, nor a second time.
+func TestProgramsAtTheSameTime(t *testing.T) {
+	given := map[string]bool{}
+	for range 3 {
+		p, err := newPorts()
+		require.NoError(t, err)
+		defer p.Close()
+		for range 5*maxServers + 2 { // as many as a fleet needs
+			addr, err := p.free()
+			require.NoError(t, err)
+			require.False(t, given[addr], addr)
+			given[addr] = true
+		}
+	}
+}
+
 // TestLink cuts each direction: bytes wait, in order, and go on afterwards.
 func TestLink(t *testing.T) {
-	target, err := freeAddress()
+	p, err := newPorts()
+	require.NoError(t, err)
+	defer p.Close()
+	target, err := p.free()
 	require.NoError(t, err)
 	echoes(t, target)
-	k, err := newLink(target)
+	k, err := newLink(p, target)
 	require.NoError(t, err)
 	defer k.down()
 	nc, err := net.Dial("tcp", k.addr)
