@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"time"
@@ -16,8 +17,10 @@ import (
 // those who use it, its followers take over by a switch, which copies nothing.
 
 const (
-	// dialPause is between two attempts of a client to reach a server.
-	dialPause = 100 * time.Millisecond
+	// The pause between two attempts of a client to reach a server doubles from minDialPause
+	// to maxDialPause once the server counts as out of reach: until then each attempt counts.
+	minDialPause = 100 * time.Millisecond
+	maxDialPause = 800 * time.Millisecond
 	// reachRest is how long a server that was reached is not asked again.
 	reachRest = 500 * time.Millisecond
 	// opinionAge is how old a client's report may be to count.
@@ -173,18 +176,28 @@ func (c *Client) seek(to serverInfo) {
 		defer l.sought.Store(false)
 		defer l.unreached.Store(false)
 		timeout := 2 * c.cfg.Node.Suspicion()
+		pause := minDialPause
 		for began := time.Now(); c.ctx.Err() == nil && c.routes.uses(to); {
 			if c.greets(to, timeout/5) {
 				l.unreached.Store(false)
 				sleep(c.ctx, reachRest)
 				return
 			}
-			if time.Since(began) >= timeout && l.unreached.CompareAndSwap(false, true) {
-				_ = c.cfg.Node.TryCast(c.ref, reportEarly{}) // else the next report has it
+			if time.Since(began) >= timeout {
+				if l.unreached.CompareAndSwap(false, true) {
+					_ = c.cfg.Node.TryCast(c.ref, reportEarly{}) // else the next report has it
+				}
+				pause = min(2*pause, maxDialPause)
 			}
-			sleep(c.ctx, dialPause)
+			sleep(c.ctx, jittered(pause))
 		}
 	}()
+}
+
+// jittered is three quarters of a pause to all of it: clients that have lost a server at the same
+// moment do not all come back to it at the same moment.
+func jittered(pause time.Duration) time.Duration {
+	return pause - time.Duration(rand.Int64N(int64(pause/4)))
 }
 
 // greets reports whether a new connection to a server is answered in time, be it by a refusal:
