@@ -59,7 +59,7 @@ func TestGarbageInTheStore(t *testing.T) {
 		{"incarnation", "0", "must be in [1, "},
 		{"incarnation", "18446744073709551615", "must be in [1, "},
 		{"dataset/00", "\x00\xff", ""},
-		{"job", "\x00\xff", "another model"},
+		{"job", "\x00\xff", "another description"},
 		{"leader", "\x00\xff", "invalid character"},
 	} {
 		require.NoError(t, c.coord.Close())
