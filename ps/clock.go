@@ -16,7 +16,7 @@ type clocks struct {
 	mode    Consistency
 	members map[uint64]member // by incarnation
 	held    bool              // nobody is released
-	cut     bool              // nor until a checkpoint has been taken
+	cut     bool              // nobody begins a clock that is new to all until a checkpoint has been taken
 	next    uint32            // clock of the next member when there is none, never goes back
 }
 
@@ -97,12 +97,12 @@ func (c *clocks) tick(incarnation uint64, clock uint32) ([]uint64, error) {
 // release lets go everybody who may, lowest incarnation first.
 func (c *clocks) release() []uint64 {
 	var released []uint64
-	for !c.held && !c.cut {
-		finished := c.finished()
+	for !c.held {
+		finished, last := c.finished(), c.last()
 		moved := false
 		for _, inc := range slices.Sorted(maps.Keys(c.members)) {
 			m := c.members[inc]
-			if !m.waiting || !c.mayStart(m.clock+1, finished) {
+			if !m.waiting || !c.mayStart(m.clock+1, finished) || c.cut && m.clock+1 > last {
 				continue
 			}
 			c.members[inc] = member{clock: m.clock + 1}
@@ -130,6 +130,15 @@ func (c *clocks) barrier() (clock uint32, all bool) {
 		}
 	}
 	return clock, true
+}
+
+// last is the highest clock that a member works on or has finished: some may be behind, when
+// an earlier coordinator has not told all that it had begun.
+func (c *clocks) last() (high uint32) {
+	for _, m := range c.members {
+		high = max(high, m.clock)
+	}
+	return high
 }
 
 // finished is the number of clocks that every member has finished.

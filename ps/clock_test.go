@@ -39,6 +39,31 @@ func TestClocksBSP(t *testing.T) {
 	require.Equal(t, uint32(7), c.join(5, 7), "back with a later clock")
 }
 
+// A worker comes back that had not heard of a clock which another one has begun, and a checkpoint
+// waits for the end of a clock: the first one catches up, and nobody goes on.
+func TestClocksCatchUpForACheckpoint(t *testing.T) {
+	c := newClocks(Consistency{Mode: BSP})
+	c.comeBack(1, 449)
+	c.comeBack(2, 450)
+	c.cut = true
+	tick := func(inc uint64, clock uint32, want ...uint64) {
+		t.Helper()
+		released, err := c.tick(inc, clock)
+		require.NoError(t, err)
+		require.Equal(t, want, released)
+	}
+	tick(2, 450)
+	_, all := c.barrier()
+	require.False(t, all)
+	tick(1, 449, 1)
+	tick(1, 450)
+	clock, all := c.barrier()
+	require.True(t, all)
+	require.Equal(t, uint32(451), clock)
+	c.cut = false
+	require.Equal(t, []uint64{1, 2}, c.release())
+}
+
 // No schedule of joins, ticks and leaves lets a worker run further ahead than the
 // mode allows, holds back a worker that may go, or releases anybody twice.
 func TestClocksBound(t *testing.T) {
