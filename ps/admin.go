@@ -22,9 +22,9 @@ type Status struct {
 	Workers    []WorkerStatus // workers and observers, the first 128 by incarnation
 	Members    int            // number of workers, observers not counted
 	NumServers int            // number of servers
-	// Returning is the number of servers that were known to an earlier coordinator and have
-	// not registered with this one yet. After its first 10 s a coordinator no longer waits
-	// for them, and it is 0.
+	// Returning is the number of servers that were known to an earlier coordinator, have
+	// not registered with this one yet, and are not known to be dead. After its first 10 s a
+	// coordinator no longer waits for them, and it is 0.
 	Returning int
 	Moves     []MoveReport // the last 32 that ended
 	Failovers []Failover   // the last 32 that ended

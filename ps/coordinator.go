@@ -174,6 +174,8 @@ type Coordinator struct {
 	unfilled  string                              // why lost shards could not be filled, as last logged
 	applied   map[shard.ID]uint64                 // pushes to shards, as their owners last reported
 	unfit     map[shard.ID]shard.ServerID         // the server that could not be that follower
+	endedRuns map[shard.ServerID]uint64           // runs of servers that ended before they came back to this coordinator
+	asking    bool                                // whether those that have not come back live
 }
 
 // participant is a worker or observer.
@@ -261,6 +263,7 @@ func newCoordinator(cfg CoordinatorConfig, l *leadership) (*Coordinator, error) 
 		servers: map[shard.ServerID]*serverState{}, moving: map[shard.ID]*underWay{}, queued: map[shard.ID]*queuedMove{},
 		failing: map[shard.ServerID]bool{}, leaving: map[shard.ServerID][]*actor.Request{}, telling: map[shard.ID]bool{}, promoting: map[shard.ID]int{},
 		leases: map[shard.ID]time.Time{}, rests: map[shard.ID]time.Time{}, applied: map[shard.ID]uint64{}, unfit: map[shard.ID]shard.ServerID{},
+		endedRuns: map[shard.ServerID]uint64{},
 	}
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	return c, nil

@@ -76,8 +76,8 @@ func (c *Coordinator) vital(id shard.ServerID, patience time.Duration) vitality 
 	switch {
 	case err == nil:
 		return answers
-	case errors.Is(err, actor.ErrNoProcess):
-		return ended // the node lives, the server's actor ended after its data plane
+	case errors.Is(err, actor.ErrNoProcess) && (at.Node != c.cfg.Node.Name() || at.Addr == c.cfg.Node.Addr()):
+		return ended // the node lives, and no other has its name; the server's actor ended after its data plane
 	}
 	if vacant(ctx, at.Addr) {
 		return ended

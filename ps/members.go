@@ -383,6 +383,7 @@ func (c *Coordinator) reconcile(ctx *actor.Context) {
 	if now := time.Now(); now.Sub(c.audited) > auditInterval { // whatever nobody has thought of
 		c.unsettled, c.audited = true, now
 		c.replaceLost()
+		c.askReturning()
 	}
 	c.repair()
 	c.mu.Unlock()

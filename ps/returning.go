@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/elasticps/elasticps/shard"
@@ -108,6 +109,9 @@ func (c *Coordinator) awaits(records []shard.Record) bool {
 	return false
 }
 
+// maxProbes bounds the servers that are asked at the same time whether they live.
+const maxProbes = 64
+
 // returning is how many servers are known to the store that have not come back yet to
 // this coordinator, and may. The caller holds c.mu.
 func (c *Coordinator) returning() (n int) {
@@ -115,11 +119,50 @@ func (c *Coordinator) returning() (n int) {
 		return 0
 	}
 	for _, id := range c.places.known() {
-		if c.servers[id] == nil {
+		if c.isReturning(id) {
 			n++
 		}
 	}
 	return n
+}
+
+// isReturning reports whether a server that is known to the store has not come back and is
+// not known to be dead. What ended is one run: another one that counts by now may be on its
+// way. The caller holds c.mu.
+func (c *Coordinator) isReturning(id shard.ServerID) bool {
+	run, isOver := c.endedRuns[id]
+	return c.servers[id] == nil && (!isOver || run != c.places.counts(id))
+}
+
+// askReturning asks the servers that may return whether they live, beside the caller, who
+// holds c.mu: of most that have ended their machines say so at once.
+func (c *Coordinator) askReturning() {
+	if c.asking || c.ctx.Err() != nil || c.returning() == 0 {
+		return
+	}
+	ids := slices.DeleteFunc(c.places.known(), func(id shard.ServerID) bool { return !c.isReturning(id) })
+	c.asking = true
+	c.running.Go(func() {
+		var tasks sync.WaitGroup
+		slots := make(chan struct{}, maxProbes)
+		for _, id := range ids {
+			slots <- struct{}{}
+			tasks.Go(func() {
+				defer func() { <-slots }()
+				run := c.places.counts(id)
+				if run == 0 || c.vital(id, probeTimeout) != ended || c.places.counts(id) != run {
+					return
+				}
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.endedRuns[id] = run
+			})
+		}
+		tasks.Wait()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.asking = false
+	})
 }
 
 // forgetMember deletes what the store has of a member, beside the actor: a member
