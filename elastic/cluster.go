@@ -54,7 +54,7 @@ type jobCluster struct {
 
 // NewCluster returns the job that admin speaks for, with servers that provider
 // starts and stops. Servers that somebody else started are drained and removed like
-// others, but not stopped.
+// others, but not stopped. Start refuses one without admin or provider.
 func NewCluster(admin *ps.Admin, provider Provider) Cluster {
 	return &jobCluster{admin: admin, provider: provider}
 }

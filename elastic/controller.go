@@ -70,6 +70,9 @@ func (c Config) validate() error {
 	if c.Cluster == nil {
 		errs = append(errs, errors.New("elastic: Config has no Cluster"))
 	}
+	if job, ok := c.Cluster.(*jobCluster); ok && (job.admin == nil || job.provider == nil) {
+		errs = append(errs, errors.New("elastic: NewCluster was given no Admin or no Provider"))
+	}
 	if c.Interval < time.Millisecond {
 		errs = append(errs, fmt.Errorf("elastic: Interval %v: want at least 1ms", c.Interval))
 	}

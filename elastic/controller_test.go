@@ -105,6 +105,8 @@ func TestControllerConfig(t *testing.T) {
 	for _, want := range []string{"no Cluster", "Interval -1ns", "ObserveTimeout -1ns", "MaxDecisions -1", "MaxMoves -2"} {
 		require.ErrorContains(t, err, want)
 	}
+	_, err = Start(t.Context(), nil, Config{Cluster: NewCluster(nil, nil)})
+	require.ErrorContains(t, err, "no Admin or no Provider")
 }
 
 func TestControllerFollowsTheLoadUpAndDown(t *testing.T) {
