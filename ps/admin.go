@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/elasticps/elasticps/actor"
@@ -212,7 +213,7 @@ func (a *Admin) Status(ctx context.Context) (Status, error) {
 		st.Map.Version = max(st.Map.Version, next.Map.Version)
 	}
 	if err != nil {
-		return Status{}, fmt.Errorf("ps: status: %w", err)
+		return Status{}, failed(err, "status")
 	}
 	return st, nil
 }
@@ -230,11 +231,33 @@ func askDirectly[R any](ctx context.Context, n *actor.Node, s ServerStatus, msg 
 	if err == nil {
 		r, err = ask[R](ctx, n, only(actor.Ref{Node: s.Node, Name: s.Process}), msg)
 	}
-	if err != nil {
-		err = fmt.Errorf("ps: ask server %q: %w", s.ID, err)
-	}
-	return r, err
+	return r, failed(err, "ask server %q", s.ID)
 }
+
+// requestError is what became of a request of an Admin. Unwrap gives the cause.
+type requestError struct {
+	what string
+	err  error
+}
+
+// failed makes a requestError of an error, and nil of nil.
+func failed(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return &requestError{fmt.Sprintf(format, args...), err}
+}
+
+// Error says what was asked for and the cause, without the call that carried it.
+func (e *requestError) Error() string {
+	text := e.err.Error()
+	if call := (*actor.Error)(nil); errors.As(e.err, &call) {
+		text = strings.Replace(text, call.Error(), call.Err.Error(), 1)
+	}
+	return fmt.Sprintf("ps: %s: %s", e.what, strings.TrimPrefix(text, "ps: "))
+}
+
+func (e *requestError) Unwrap() error { return e.err }
 
 // Move moves a shard to another server while pushes and pulls go on. It returns when the
 // move has ended; MoveReport.Err says whether it succeeded. A failover or a repair of the
@@ -243,7 +266,8 @@ func askDirectly[R any](ctx context.Context, n *actor.Node, s ServerStatus, msg 
 // ended first: the move goes on then. If an elastic controller runs for the job, it balances
 // the servers at its next sample, and may move the shard back.
 func (a *Admin) Move(ctx context.Context, id shard.ID, to shard.ServerID) (MoveReport, error) {
-	return ask[MoveReport](ctx, a.node, a.coordinator, moveRequest{Nonce: randomID(), Shard: uint32(id), To: to})
+	r, err := ask[MoveReport](ctx, a.node, a.coordinator, moveRequest{Nonce: randomID(), Shard: uint32(id), To: to})
+	return r, failed(err, "move of shard %d to %.64q", id, to)
 }
 
 // Drain marks a server as draining: it gets no further shards. With drain false it removes
@@ -251,7 +275,7 @@ func (a *Admin) Move(ctx context.Context, id shard.ID, to shard.ServerID) (MoveR
 // followers are made anew on other servers. An unknown server is ErrConflict.
 func (a *Admin) Drain(ctx context.Context, id shard.ServerID, drain bool) error {
 	_, err := ask[done](ctx, a.node, a.coordinator, drainRequest{Server: id, Drain: drain})
-	return err
+	return failed(err, "drain of server %.64q", id)
 }
 
 // Remove takes a server out of the job. The server must own no shard, and be down or
@@ -261,5 +285,5 @@ func (a *Admin) Drain(ctx context.Context, id shard.ServerID, drain bool) error 
 // later coordinators too.
 func (a *Admin) Remove(ctx context.Context, id shard.ServerID) error {
 	_, err := ask[done](ctx, a.node, a.coordinator, removeRequest{Server: id})
-	return err
+	return failed(err, "removal of server %.64q", id)
 }

@@ -98,7 +98,8 @@ func (r CheckpointReport) Err() error {
 // itself mean that none was begun (ErrConflict: another one is under way, or there is no
 // storage), or that ctx ended first: then the checkpoint may still be written.
 func (a *Admin) Checkpoint(ctx context.Context, full bool) (CheckpointReport, error) {
-	return ask[CheckpointReport](ctx, a.node, a.coordinator, checkpointRequest{Nonce: randomID(), Full: full})
+	r, err := ask[CheckpointReport](ctx, a.node, a.coordinator, checkpointRequest{Nonce: randomID(), Full: full})
+	return r, failed(err, "checkpoint")
 }
 
 // checkpoints is the coordinator's side.

@@ -31,6 +31,9 @@ func (m MoveReport) Err() error {
 	if m.Outcome == shard.Moved {
 		return nil
 	}
+	if m == (MoveReport{}) {
+		return errors.New("ps: the report of a move that was not begun")
+	}
 	return fmt.Errorf("ps: %v of shard %d from %q to %q: %v: %s", m.Kind, m.Shard, m.From, m.To, m.Outcome, m.Reason)
 }
 
