@@ -175,6 +175,7 @@ type Coordinator struct {
 	applied   map[shard.ID]uint64                 // pushes to shards, as their owners last reported
 	unfit     map[shard.ID]shard.ServerID         // the server that could not be that follower
 	endedRuns map[shard.ServerID]uint64           // runs of servers that ended before they came back to this coordinator
+	made      made                                // followers, since they were last told
 	asking    bool                                // whether those that have not come back live
 }
 

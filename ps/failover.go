@@ -398,7 +398,8 @@ func (c *Coordinator) drop(of shard.Assignment, follower shard.ServerID) {
 	})
 }
 
-// dropNow takes a server from the followers of a shard, and returns when the owner knows.
+// dropNow takes a server from the followers of a shard, and returns when the owner knows, or
+// another one has taken it and is about to tell.
 // It does not if the owner does not say that it has the shard: the follower may be the
 // last one that does. With an assignment, only followers of that owner are taken.
 func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID, of *shard.Assignment) {
@@ -412,8 +413,10 @@ func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID, of *shard.As
 		if was.Followers.Has(follower) && (run == 0 || c.owns(was.Assignment) != nil) {
 			return // it will say so when it can, or be replaced
 		}
+		isGone := false // the failover of the follower and the report of the owner may find it lost at the same time
 		ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
 		err := c.places.change(ctx, id, func(cur shard.Record) (shard.Record, error) {
+			isGone = was.Followers.Has(follower) && !cur.Followers.Has(follower)
 			isNew := cur.Followers.Has(follower) && !was.Followers.Has(follower)    // the owner was not asked
 			isOther := was.Followers.Has(follower) && c.places.counts(owner) != run // and the owner that has answered does not count
 			if !cur.Assignment.SameOwner(was.Assignment) || isNew || isOther {
@@ -425,6 +428,8 @@ func (c *Coordinator) dropNow(id shard.ID, follower shard.ServerID, of *shard.As
 		switch {
 		case errors.Is(err, errSettled):
 			continue
+		case err == nil && isGone:
+			return // whoever has dropped it tells the owner
 		case err == nil:
 			if was.Followers.Has(follower) {
 				c.log.Info("follower is dropped", "shard", id, "follower", follower)

@@ -399,8 +399,11 @@ func (c *Coordinator) ended(w *underWay, r MoveReport) {
 	if c.ctx.Err() != nil {
 		return // not ended: the next coordinator will go on with it
 	}
-	c.log.Info("move ended", "shard", r.Shard, "kind", r.Kind, "from", r.From, "to", r.To, "outcome", r.Outcome,
-		"freeze", r.Freeze, "total", r.Total, "bytes", r.Bytes, "reason", r.Reason)
+	isMade := r.Kind == shard.KindReplicate && r.Outcome == shard.Moved
+	if !isMade { // those are told together
+		c.log.Info("move ended", "shard", r.Shard, "kind", r.Kind, "from", r.From, "to", r.To, "outcome", r.Outcome,
+			"freeze", r.Freeze, "total", r.Total, "bytes", r.Bytes, "reason", r.Reason)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.moving, r.Shard)
@@ -425,6 +428,10 @@ func (c *Coordinator) ended(w *underWay, r MoveReport) {
 	if found := c.places.record(r.Shard); r.Outcome == shard.Superseded && found.Pending != nil {
 		c.resume(found)
 	}
+	if isMade {
+		c.made.shards++
+		c.made.bytes += r.Bytes
+	}
 	if r.Kind == shard.KindReplicate {
 		delete(c.rests, r.Shard)
 		delete(c.unfit, r.Shard)
@@ -437,7 +444,27 @@ func (c *Coordinator) ended(w *underWay, r MoveReport) {
 		case s != nil && s.info.Run == w.run:
 			delete(s.lost, r.Shard)
 		}
-		defer c.repair()
+		defer func() {
+			c.repair()
+			c.tellMade()
+		}()
 	}
 	c.beginQueued(r.Shard, r.Kind != shard.KindReplicate)
+}
+
+// made counts the followers that the log does not tell yet.
+type made struct{ shards, bytes int64 }
+
+// tellMade logs the followers that were made together, when no more are being made: a job that
+// starts has one for each shard. The caller holds c.mu.
+func (c *Coordinator) tellMade() {
+	for _, w := range c.moving {
+		if w.nonce == "" {
+			return
+		}
+	}
+	if c.made.shards > 0 {
+		c.log.Info("followers are there", "shards", c.made.shards, "bytes", c.made.bytes)
+		c.made = made{}
+	}
 }
