@@ -193,7 +193,7 @@ func (c *cut) copyValues(b int) cutBuffer {
 		copy(views[i], s[lo:hi])
 	}
 	if c.closes(b) {
-		r.opt.step(buffer[:n], c.sum[lo:hi], views, c.live[b].steps+1)
+		r.opt.step(buffer[:n], c.sum[lo:hi], views, c.live[b].steps+1, r.factor(c.live[b].clock))
 	}
 	return buffer
 }

@@ -26,8 +26,8 @@ const (
 	kindEnd
 )
 
-// stepFunc applies gradient g to weights w as step number t.
-type stepFunc func(o *Optimizer, w, g []float32, slots [][]float32, t uint64)
+// stepFunc applies gradient g to weights w with learning rate lr.
+type stepFunc func(o *Optimizer, w, g []float32, slots [][]float32, lr float32)
 
 // slotRule is one array of state of a rule.
 type slotRule struct {
@@ -45,17 +45,17 @@ var rules = [kindEnd]struct {
 	// themselves.
 	adam func(w, g []float32, slots [][]float32, p kernel.AdamParams)
 }{
-	KindSGD: {name: "sgd", step: func(o *Optimizer, w, g []float32, _ [][]float32, _ uint64) {
-		kernel.SGD(w, g, float32(o.LearningRate), float32(o.WeightDecay))
+	KindSGD: {name: "sgd", step: func(o *Optimizer, w, g []float32, _ [][]float32, lr float32) {
+		kernel.SGD(w, g, lr, float32(o.WeightDecay))
 	}},
-	KindMomentum: {name: "momentum", slots: []slotRule{{name: "momentum"}}, step: func(o *Optimizer, w, g []float32, s [][]float32, _ uint64) {
-		kernel.Momentum(w, g, s[0], float32(o.LearningRate), float32(o.Momentum), float32(o.WeightDecay))
+	KindMomentum: {name: "momentum", slots: []slotRule{{name: "momentum"}}, step: func(o *Optimizer, w, g []float32, s [][]float32, lr float32) {
+		kernel.Momentum(w, g, s[0], lr, float32(o.Momentum), float32(o.WeightDecay))
 	}},
-	KindNesterov: {name: "nesterov", slots: []slotRule{{name: "momentum"}}, step: func(o *Optimizer, w, g []float32, s [][]float32, _ uint64) {
-		kernel.Nesterov(w, g, s[0], float32(o.LearningRate), float32(o.Momentum), float32(o.WeightDecay))
+	KindNesterov: {name: "nesterov", slots: []slotRule{{name: "momentum"}}, step: func(o *Optimizer, w, g []float32, s [][]float32, lr float32) {
+		kernel.Nesterov(w, g, s[0], lr, float32(o.Momentum), float32(o.WeightDecay))
 	}},
-	KindAdagrad: {name: "adagrad", slots: []slotRule{{name: "sum", accumulates: true}}, step: func(o *Optimizer, w, g []float32, s [][]float32, _ uint64) {
-		kernel.Adagrad(w, g, s[0], float32(o.LearningRate), float32(o.Epsilon), float32(o.WeightDecay))
+	KindAdagrad: {name: "adagrad", slots: []slotRule{{name: "sum", accumulates: true}}, step: func(o *Optimizer, w, g []float32, s [][]float32, lr float32) {
+		kernel.Adagrad(w, g, s[0], lr, float32(o.Epsilon), float32(o.WeightDecay))
 	}},
 	KindAdam: {name: "adam", slots: []slotRule{{name: "m"}, {name: "v"}}, adam: func(w, g []float32, s [][]float32, p kernel.AdamParams) {
 		kernel.Adam(w, g, s[0], s[1], p)
@@ -66,11 +66,11 @@ var rules = [kindEnd]struct {
 	KindAMSGrad: {name: "amsgrad", slots: []slotRule{{name: "m"}, {name: "v"}, {name: "vmax"}}, adam: func(w, g []float32, s [][]float32, p kernel.AdamParams) {
 		kernel.AMSGrad(w, g, s[0], s[1], s[2], p)
 	}},
-	KindFTRL: {name: "ftrl", slots: []slotRule{{name: "z"}, {name: "n", accumulates: true}}, step: func(o *Optimizer, w, g []float32, s [][]float32, _ uint64) {
-		kernel.FTRL(w, g, s[0], s[1], float32(o.LearningRate), float32(o.Epsilon), float32(o.L1), float32(o.WeightDecay))
+	KindFTRL: {name: "ftrl", slots: []slotRule{{name: "z"}, {name: "n", accumulates: true}}, step: func(o *Optimizer, w, g []float32, s [][]float32, lr float32) {
+		kernel.FTRL(w, g, s[0], s[1], lr, float32(o.Epsilon), float32(o.L1), float32(o.WeightDecay))
 	}},
-	KindAdagradRow: {name: "adagrad by row", slots: []slotRule{{name: "sum", accumulates: true, perRow: true}}, step: func(o *Optimizer, w, g []float32, s [][]float32, _ uint64) {
-		kernel.AdagradRow(w, g, s[0], float32(o.LearningRate), float32(o.Epsilon), float32(o.WeightDecay))
+	KindAdagradRow: {name: "adagrad by row", slots: []slotRule{{name: "sum", accumulates: true, perRow: true}}, step: func(o *Optimizer, w, g []float32, s [][]float32, lr float32) {
+		kernel.AdagradRow(w, g, s[0], lr, float32(o.Epsilon), float32(o.WeightDecay))
 	}},
 }
 
@@ -104,6 +104,9 @@ type Optimizer struct {
 	// L1 is lambda1 of FTRL: weights whose gradients do not add up to more stay zero. At
 	// least 0.
 	L1 float64
+	// Schedule changes the learning rate with the clock; the zero value does not. FTRL has none:
+	// what its z has summed up is of one alpha.
+	Schedule Schedule `json:",omitzero"`
 }
 
 // SGD returns plain stochastic gradient descent: w -= lr*g.
@@ -180,13 +183,15 @@ func (o Optimizer) slotStart(i int) float32 {
 // ofRows reports whether the rule is for sparse layers only.
 func (o Optimizer) ofRows() bool { return o.Kind == KindAdagradRow }
 
-// step applies gradient g to weights w as step number t of their block.
-func (o *Optimizer) step(w, g []float32, slots [][]float32, t uint64) {
+// step applies gradient g to weights w as step number t of their block, with factor times
+// the learning rate.
+func (o *Optimizer) step(w, g []float32, slots [][]float32, t uint64, factor float64) {
+	lr := o.LearningRate * factor
 	if adam := rules[o.Kind].adam; adam != nil {
-		adam(w, g, slots, kernel.NewAdam(o.LearningRate, o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay, t))
+		adam(w, g, slots, kernel.NewAdam(lr, o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay, t))
 		return
 	}
-	rules[o.Kind].step(o, w, g, slots, t)
+	rules[o.Kind].step(o, w, g, slots, float32(lr))
 }
 
 // rowRule is the optimizer as the rows of a sparse layer apply it, each of dim weights.
@@ -200,13 +205,17 @@ func (o Optimizer) rowRule(dim int) table.Rule {
 		rule.Slots = append(rule.Slots, table.Slot{Elems: elems, Start: o.slotStart(i)})
 	}
 	if adam := rules[o.Kind].adam; adam != nil {
-		schedule := kernel.NewAdamSchedule(o.LearningRate, o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay)
+		schedule := kernel.NewAdamSchedule(o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay)
 		rule.Steps = true
-		rule.Step = func(w, g []float32, slots [][]float32, t uint64) { adam(w, g, slots, schedule.At(t)) }
+		rule.Step = func(w, g []float32, slots [][]float32, t uint64, factor float64) {
+			adam(w, g, slots, schedule.At(o.LearningRate*factor, t))
+		}
 		return rule
 	}
 	step := rules[o.Kind].step
-	rule.Step = func(w, g []float32, slots [][]float32, t uint64) { step(&o, w, g, slots, t) }
+	rule.Step = func(w, g []float32, slots [][]float32, _ uint64, factor float64) {
+		step(&o, w, g, slots, float32(o.LearningRate*factor))
+	}
 	return rule
 }
 
@@ -240,5 +249,5 @@ func (o Optimizer) validate() error {
 		check("Beta2", o.Beta2, o.Beta2 >= 0 && o.Beta2 < 1, "in [0, 1)")
 		check("Epsilon", o.Epsilon, o.Epsilon > 0, "above 0")
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.Schedule.faults(o.Kind)...)...)
 }

@@ -62,6 +62,8 @@ type replica struct {
 	gathering int         // followers of the former owner that are looked for: nothing is answered
 	quiet     time.Time   // promoted: nothing is answered before, the former owner may still serve reads
 	views     [][]float32 // scratch for step: the slots of a range
+	rateClock uint32      // the latest one that factor was asked for
+	rate      float64     // and the factor of it
 
 	// of a sparse layer; not part of the state
 	begun       time.Time     // since when this copy counts time, zero: it does not yet
@@ -114,6 +116,7 @@ func newReplica(job Job, spec shard.Shard) *replica {
 		r.tableConfig, r.tableNumber = tableConfig(job, spec), job.tableNumber(spec.Range.Layer)
 	}
 	r.room.L = &r.mu
+	r.rate = r.opt.Schedule.Factor(0)
 	return r
 }
 
@@ -398,7 +401,7 @@ func (r *replica) apply(h *wire.Header, grad []float32) {
 		r.blocks[b].dirty++
 		return
 	}
-	r.step(b, lo, hi, grad)
+	r.step(b, lo, hi, grad, h.Clock)
 }
 
 // applyAssign sets the values of one block unless it has some: the first one wins.
@@ -425,14 +428,15 @@ func (r *replica) closeClock(b int, clock uint32) {
 	}
 	if m.dirty > 0 {
 		lo, hi := r.bounds(b)
-		r.step(b, lo, hi, r.sum[lo:hi])
+		r.step(b, lo, hi, r.sum[lo:hi], m.clock)
 		clear(r.sum[lo:hi])
 		m.dirty = 0
 	}
 	m.clock = clock
 }
 
-func (r *replica) step(b int, lo, hi int64, grad []float32) {
+// step applies a gradient of a clock.
+func (r *replica) step(b int, lo, hi int64, grad []float32, clock uint32) {
 	invariant.Check(r.blocks[b].ready, "I1: step on block %d of shard %d before it has values", b, r.spec.ID)
 	r.cut.before(b)
 	m := &r.blocks[b]
@@ -441,7 +445,16 @@ func (r *replica) step(b int, lo, hi int64, grad []float32) {
 	for i, s := range r.slots {
 		r.views[i] = s[lo:hi]
 	}
-	r.opt.step(r.weights[lo:hi], grad, r.views, m.steps)
+	r.opt.step(r.weights[lo:hi], grad, r.views, m.steps, r.factor(clock))
+}
+
+// factor is that of the learning rate for gradients of a clock, whenever and wherever they are
+// applied.
+func (r *replica) factor(clock uint32) float64 {
+	if clock != r.rateClock {
+		r.rateClock, r.rate = clock, r.opt.Schedule.Factor(clock)
+	}
+	return r.rate
 }
 
 // bounds returns the elements of block b within the shard.

@@ -31,6 +31,7 @@ func (c *cut) copyRows(b int) *checkpoint.Rows {
 	var columns table.Columns
 	c.table.Copy(b, &columns)
 	if c.closes(b) {
+		c.table.Scale(c.r.factor(c.live[b].clock))
 		c.table.Settle(&columns)
 	} else {
 		columns.DropSums()

@@ -86,6 +86,7 @@ func (r *replica) applyRows(h *wire.Header, ids []int64, grads []float32) {
 	if r.cut != nil {
 		r.table.Touched(ids, r.cut.before)
 	}
+	r.table.Scale(r.factor(h.Clock))
 	r.countedPush(r.table.Push(ids, grads, h.Time))
 	r.table.Changed(func(b int) { r.mark(b, h.Time) })
 }
@@ -154,6 +155,7 @@ func (r *replica) closeRows(clock uint32) {
 	for b := range r.blocks {
 		if r.table.Dirty(b) > 0 {
 			r.touch(b, 0)
+			r.table.Scale(r.factor(r.blocks[b].clock))
 			r.table.Close(b)
 		}
 		r.blocks[b].clock = clock

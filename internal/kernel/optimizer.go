@@ -122,8 +122,8 @@ func NewAdam(lr, beta1, beta2, eps, wd float64, t uint64) AdamParams {
 // steps, without a power for each row. Make one with [NewAdamSchedule]. It is never changed,
 // so that any number of goroutines may use it.
 type AdamSchedule struct {
-	lr     float64
-	first  AdamParams // of step 1
+	wd     float64
+	first  AdamParams // of step 1 at rate 0
 	powers [2][numDigits][digitBase]float64
 }
 
@@ -135,8 +135,8 @@ const (
 )
 
 // NewAdamSchedule returns the schedule of the arguments of [NewAdam].
-func NewAdamSchedule(lr, beta1, beta2, eps, wd float64) *AdamSchedule {
-	s := &AdamSchedule{lr: lr, first: NewAdam(lr, beta1, beta2, eps, wd, 1)}
+func NewAdamSchedule(beta1, beta2, eps, wd float64) *AdamSchedule {
+	s := &AdamSchedule{wd: wd, first: NewAdam(0, beta1, beta2, eps, wd, 1)}
 	for i, beta := range []float64{beta1, beta2} {
 		for k := range numDigits {
 			for digit := range digitBase {
@@ -147,12 +147,13 @@ func NewAdamSchedule(lr, beta1, beta2, eps, wd float64) *AdamSchedule {
 	return s
 }
 
-// At returns the parameters of step t, the first step being 1: those of [NewAdam], but for
-// the last bit of StepSize and RootScale.
-func (s *AdamSchedule) At(t uint64) AdamParams {
+// At returns the parameters of step t, the first step being 1, with learning rate lr: those of
+// [NewAdam], but for the last bit of StepSize and RootScale.
+func (s *AdamSchedule) At(lr float64, t uint64) AdamParams {
 	p := s.first
 	rest1, rest2 := 1-s.power(0, t), 1-s.power(1, t)
-	p.StepSize = float32(s.lr / rest1)
+	p.StepSize = float32(lr / rest1)
+	p.Shrink = float32(lr * s.wd)
 	p.RootScale = float32(1 / math.Sqrt(rest2))
 	return p
 }

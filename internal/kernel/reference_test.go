@@ -275,16 +275,16 @@ func testAdagradRow(t *testing.T) {
 
 // A schedule gives what NewAdam gives, at any step.
 func TestAdamSchedule(t *testing.T) {
-	s := NewAdamSchedule(0.001, 0.9, 0.999, 1e-8, 0.01)
+	s := NewAdamSchedule(0.9, 0.999, 1e-8, 0.01)
 	for _, step := range []uint64{0, 1, 2, 127, 128, 129, 1000, 16_383, 16_384, 1 << 20, 1<<31 - 1, math.MaxUint64} {
-		want, got := NewAdam(0.001, 0.9, 0.999, 1e-8, 0.01, step), s.At(step)
+		want, got := NewAdam(0.001, 0.9, 0.999, 1e-8, 0.01, step), s.At(0.001, step)
 		require.InEpsilon(t, want.StepSize, got.StepSize, 1e-6, "step %d", step)
 		require.InEpsilon(t, want.RootScale, got.RootScale, 1e-6, "step %d", step)
 		got.StepSize, got.RootScale = want.StepSize, want.RootScale
 		require.Equal(t, want, got)
 	}
-	none := NewAdamSchedule(1, 0, 0, 1, 0)
-	require.Equal(t, NewAdam(1, 0, 0, 1, 0, 7), none.At(7))
+	none := NewAdamSchedule(0, 0, 1, 0)
+	require.Equal(t, NewAdam(1, 0, 0, 1, 0, 7), none.At(1, 7))
 }
 
 func TestNewAdam(t *testing.T) {

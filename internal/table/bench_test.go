@@ -16,15 +16,17 @@ import (
 func adagradRule(dim int) table.Rule {
 	return table.Rule{
 		Slots: []table.Slot{{Elems: dim, Start: 0.1}},
-		Step:  func(w, g []float32, s [][]float32, _ uint64) { kernel.Adagrad(w, g, s[0], 0.1, 1e-10, 0) },
+		Step:  func(w, g []float32, s [][]float32, _ uint64, _ float64) { kernel.Adagrad(w, g, s[0], 0.1, 1e-10, 0) },
 	}
 }
 
 func adamRule(dim int) table.Rule {
-	schedule := kernel.NewAdamSchedule(0.001, 0.9, 0.999, 1e-8, 0)
+	schedule := kernel.NewAdamSchedule(0.9, 0.999, 1e-8, 0)
 	return table.Rule{
 		Slots: []table.Slot{{Elems: dim}, {Elems: dim}}, Steps: true,
-		Step: func(w, g []float32, s [][]float32, t uint64) { kernel.Adam(w, g, s[0], s[1], schedule.At(t)) },
+		Step: func(w, g []float32, s [][]float32, t uint64, _ float64) {
+			kernel.Adam(w, g, s[0], s[1], schedule.At(0.001, t))
+		},
 	}
 }
 

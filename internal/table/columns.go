@@ -193,7 +193,7 @@ func (t *Table) Settle(c *Columns) {
 			slots[k] = c.Slots[k][i*e : (i+1)*e]
 		}
 		sum := c.Sums[i*t.dim : (i+1)*t.dim]
-		t.rule.Step(c.Weights[i*t.dim:(i+1)*t.dim], sum, slots, s.steps())
+		t.rule.Step(c.Weights[i*t.dim:(i+1)*t.dim], sum, slots, s.steps(), t.factor)
 		clear(sum)
 	}
 }

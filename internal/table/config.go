@@ -56,8 +56,9 @@ type Rule struct {
 	Steps bool
 	// Step applies gradient g to weights w. The slots have the lengths of their
 	// declaration. It is step number t of the row, from 1, or 0 when Steps is false; it
-	// stays at [MaxSteps] once it is there. No slice may be kept.
-	Step func(w, g []float32, slots [][]float32, t uint64)
+	// stays at [MaxSteps] once it is there. The learning rate is to be multiplied by factor, see
+	// [Table.Scale]. No slice may be kept.
+	Step func(w, g []float32, slots [][]float32, t uint64, factor float64)
 }
 
 // MaxSteps is the largest step count of a row. The corrections of Adam, which depend on it,

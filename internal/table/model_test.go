@@ -42,7 +42,7 @@ func (m *model) first(id int64) *modelRow {
 
 func (m *model) step(r *modelRow, g []float32) {
 	r.steps++
-	m.c.Rule.Step(r.w, g, r.slots, r.steps)
+	m.c.Rule.Step(r.w, g, r.slots, r.steps, 1)
 }
 
 // push of an id that is known to get a row, or has one.

@@ -90,8 +90,11 @@ func (t *Table) step(values, grad []float32, steps uint64) {
 		n := t.rule.Slots[i].Elems
 		t.views[i], rest = rest[:n:n], rest[n:]
 	}
-	t.rule.Step(w, grad, t.views, steps)
+	t.rule.Step(w, grad, t.views, steps, t.factor)
 }
+
+// Scale says by what the steps that follow multiply the learning rate, at first by 1.
+func (t *Table) Scale(factor float64) { t.factor = factor }
 
 // Touched calls visit with every block that a push of ids may change, each once. It
 // changes nothing.

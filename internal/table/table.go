@@ -19,6 +19,7 @@ type Table struct {
 	maxRows  int64
 	evict    Eviction
 	rule     Rule
+	factor   float64 // of the learning rate
 	initial  initial
 	layout   layout // of rows
 	counters layout // of ids that wait
@@ -52,7 +53,7 @@ func New(c Config) *Table {
 	t := &Table{
 		dim: c.Dim, total: c.Rows, begin: c.Begin, elems: c.End - c.Begin,
 		touches: max(c.Admit.Touches, 1), expire: c.ExpireAfter,
-		maxRows: c.MaxRows, evict: c.Evict, rule: c.Rule, initial: newInitial(c),
+		maxRows: c.MaxRows, evict: c.Evict, rule: c.Rule, factor: 1, initial: newInitial(c),
 		views: make([][]float32, len(c.Rule.Slots)),
 	}
 	if t.blockRows = c.BlockRows; t.blockRows == 0 {

@@ -19,7 +19,7 @@ func testRule(dim int) table.Rule {
 	return table.Rule{
 		Slots: []table.Slot{{Elems: dim, Start: 0.5}, {Elems: 1, Start: -1}},
 		Steps: true,
-		Step: func(w, g []float32, slots [][]float32, t uint64) {
+		Step: func(w, g []float32, slots [][]float32, t uint64, _ float64) {
 			for i := range w {
 				slots[0][i] += g[i] * float32(t)
 				w[i] -= g[i] + slots[0][i]/4
@@ -30,7 +30,7 @@ func testRule(dim int) table.Rule {
 }
 
 func sgdRule() table.Rule {
-	return table.Rule{Step: func(w, g []float32, _ [][]float32, _ uint64) { kernel.SGD(w, g, 1, 0) }}
+	return table.Rule{Step: func(w, g []float32, _ [][]float32, _ uint64, _ float64) { kernel.SGD(w, g, 1, 0) }}
 }
 
 func newTable(t *testing.T, c table.Config) *table.Table {

@@ -71,7 +71,7 @@ type Header struct {
 	Incarnation uint64 // of the pushing worker
 	Seq         uint64 // of the push, per incarnation and shard
 	Floor       uint64 // lowest sequence number that the worker still waits for
-	Clock       uint32 // clock of the worker (BSP)
+	Clock       uint32 // clock of the worker
 	Count       uint32 // elements
 	Offset      uint64 // first element, from the start of the shard
 	Time        uint32 // forwarded: the owner's time that the change of a table was made at
