@@ -222,7 +222,7 @@ func (c *Coordinator) yield() {
 // depose ends the coordinator: its actor ends with the next message that it gets.
 func (c *Coordinator) depose(cause error) {
 	if c.ctx.Err() == nil {
-		c.log.Warn("coordinator is deposed", "job", c.cfg.Job.Name, "term", c.term, "err", cause)
+		c.log.Warn("coordinator is deposed", "job", c.cfg.Job.Name, "err", cause) // its term may not be known yet
 	}
 	c.stop(cause)
 }
