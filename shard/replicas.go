@@ -16,9 +16,9 @@ type FollowerPlan struct {
 // failure domain than the owner and the other followers if there is one, and among
 // those on the server with the fewest bytes, as owner or follower; ties go to the lower
 // ID. A follower on a draining server is let go when there are enough others, or no room for
-// one more; of others that are too many, the one is that would be the last to be made. Shards
-// with a move pending, or an owner that is not up, get none for now. At most one
-// follower is added to a shard in one plan. avoid has servers that could not follow a
+// one more. Of others that are too many, one is let go in each plan: the one that would be made
+// last. Shards with a move pending, or an owner that is not up, get none for now. At most
+// one follower is added to a shard in one plan. avoid has servers that could not follow a
 // shard the last time, and are taken if there is no other.
 func PlanFollowers(records []Record, shards []Shard, servers []Server, want int, avoid map[ID]ServerID) FollowerPlan {
 	bytes := make(map[ServerID]int64, len(servers))
@@ -44,7 +44,9 @@ func PlanFollowers(records []Record, shards []Shard, servers []Server, want int,
 			continue
 		}
 		if missing < 0 {
-			plan.Drop = append(plan.Drop, Move{id, owner, worstFollower(r, servers, bytes)})
+			from := worstFollower(r, servers, bytes)
+			bytes[from] -= shards[id].Bytes()
+			plan.Drop = append(plan.Drop, Move{id, owner, from})
 		}
 		if missing <= 0 || r.Followers.Len() == MaxFollowers {
 			continue

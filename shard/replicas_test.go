@@ -113,3 +113,24 @@ func TestPlanFollowersLetsGo(t *testing.T) {
 		})
 	}
 }
+
+// TestPlanFollowersLetsGoEvenly: when each shard has a follower too many, all servers keep as
+// many as the others.
+func TestPlanFollowersLetsGoEvenly(t *testing.T) {
+	model := shard.Model{Layers: []shard.Layer{{Name: "l", Shape: []int{8, 1000}}}}
+	shards, err := shard.Partition(model, shard.PartitionOptions{MaxShardBytes: 4000})
+	require.NoError(t, err)
+	require.Len(t, shards, 8)
+	servers := []shard.Server{{ID: "a", Domain: "x"}, {ID: "b", Domain: "y"}, {ID: "c", Domain: "z"}}
+	var records []shard.Record
+	for _, s := range shards {
+		records = append(records, shard.Record{
+			Assignment: shard.Assignment{Shard: s.ID, Owner: "a", Epoch: 1}, Followers: shard.FollowersOf("b", "c"),
+		})
+	}
+	dropped := map[shard.ServerID]int{}
+	for _, m := range shard.PlanFollowers(records, shards, servers, 1, nil).Drop {
+		dropped[m.To]++
+	}
+	require.Equal(t, map[shard.ServerID]int{"b": 4, "c": 4}, dropped)
+}
