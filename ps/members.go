@@ -43,7 +43,9 @@ func (c *Coordinator) admitWorker(ctx *actor.Context, m joinRequest) (uint64, er
 		inc != 0 && (c.members[inc] != nil || !c.mayReturn(inc)):
 		return 0, fmt.Errorf("%w: incarnation %d was taken for gone", ErrNotMember, inc)
 	case inc == 0 && c.enrolling[m.Nonce] != nil:
-		c.enrolling[m.Nonce].req = ctx.Request() // the earlier attempt has been given up
+		e := c.enrolling[m.Nonce]
+		e.fail(errStoreAway) // the earlier attempt, which has been given up
+		e.req = ctx.Request()
 		return 0, nil
 	case inc == 0 && !m.Observer && !c.takesWorkers():
 		return 0, errReturning

@@ -156,18 +156,17 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) {
 		}
 	}
 	e := &entrance{m, a.copies, ctx.Request()}
-	if c.places.knows(m.Info) {
-		c.enter(ctx, e)
-		return
-	}
 	switch under := c.entering[m.Info.ID]; {
-	case under == nil:
+	case under != nil && under.register.Info.Run == m.Info.Run:
+		under.fail(errStoreAway) // the earlier attempt, which has been given up
+		*under = *e
+	case under != nil: // of the two, the one counts that the store will name
+		e.fail(fmt.Errorf("%w: server %q, run %d", errStoreAway, m.Info.ID, under.register.Info.Run))
+	case c.places.knows(m.Info):
+		c.enter(ctx, e)
+	default:
 		c.entering[m.Info.ID] = e
 		c.remember(m.Info)
-	case under.register.Info.Run == m.Info.Run:
-		*under = *e // the earlier attempt has been given up
-	default:
-		e.fail(fmt.Errorf("%w: server %q, run %d", errStoreAway, m.Info.ID, under.register.Info.Run))
 	}
 }
 
