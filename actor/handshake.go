@@ -257,7 +257,7 @@ func (w *network) shakeAccepting(ctx context.Context, raw net.Conn) (*handshaken
 	_ = raw.SetDeadline(handshakeDeadline(ctx)) // a broken connection shows below
 	nc, binding, err := w.secure(ctx, raw, "")
 	if errors.Is(err, io.EOF) {
-		return nil, noHello(err) // so do ergo's own, in place of which ours are taken
+		return nil, noHello(err) // ergo dials its own listener for each connection that it is given, and hangs up
 	} else if err != nil {
 		return nil, err
 	}
@@ -278,7 +278,7 @@ func (w *network) shakeAccepting(ctx context.Context, raw net.Conn) (*handshaken
 	}
 	proof, err := readMessage(nc)
 	if errors.Is(err, io.EOF) {
-		return nil, &busyError{peer.name} // as the dialer has found
+		return nil, &busyError{peer.name} // the dialer has found another connection, and hung up
 	} else if err != nil {
 		return nil, fmt.Errorf("%w: %s ended the handshake: %w", ErrHandshake, peer.name, err)
 	}

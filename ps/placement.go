@@ -56,7 +56,8 @@ func newPlacement(kv store.KV, job string, shards int) *placement {
 
 func (p *placement) key(id shard.ID) string { return fmt.Sprintf("%sshard/%08d", p.prefix, id) }
 
-// digests has one of a job, and a line with the name and one of each field, which tell what differs.
+// digests returns the digest of a job, and then a line for each field with its name and digest,
+// which tell what differs.
 func digests(job Job) ([]string, error) {
 	text, err := json.Marshal(job)
 	var fields map[string]json.RawMessage
