@@ -96,7 +96,7 @@ var errStoreAway = errors.New("ps: the coordination store has not answered yet")
 type enrolment struct {
 	join        joinRequest
 	incarnation uint64
-	req         *actor.Request // the latest attempt; nil if it has been answered
+	attempt
 }
 
 // enrolled says that the store knows of a worker, or why it does not yet.
@@ -111,7 +111,7 @@ const maxEnrolling = 1024
 // enrol tells the store of a worker, beside the actor: whatever takes time there must not hold
 // the others' clocks. Once begun it is not given up, because the write may take place late.
 func (c *Coordinator) enrol(req *actor.Request, m joinRequest, inc uint64) {
-	c.enrolling[m.Nonce] = &enrolment{m, inc, req}
+	c.enrolling[m.Nonce] = &enrolment{m, inc, attempt{req}}
 	c.running.Go(func() {
 		for c.ctx.Err() == nil {
 			ctx, cancel := context.WithTimeout(c.ctx, storeTimeout)
@@ -142,15 +142,27 @@ func (c *Coordinator) enrolled(ctx *actor.Context, m enrolled) {
 	if err := c.enterWorker(ctx, e.join, e.incarnation); err != nil {
 		c.forgetMember(e.incarnation)
 		e.fail(err)
-	} else if e.req != nil {
-		e.req.Reply(joinReply{Incarnation: e.incarnation, Clock: c.clockOf(e.incarnation)})
+	} else {
+		e.reply(joinReply{Incarnation: e.incarnation, Clock: c.clockOf(e.incarnation)})
 	}
 }
 
-func (e *enrolment) fail(err error) {
-	if e.req != nil {
-		e.req.Fail(err)
-		e.req = nil
+// attempt is the latest request of somebody of whom the store is told, and is answered once.
+type attempt struct {
+	req *actor.Request // nil: answered
+}
+
+func (a *attempt) fail(err error) {
+	if a.req != nil {
+		a.req.Fail(err)
+		a.req = nil
+	}
+}
+
+func (a *attempt) reply(msg any) {
+	if a.req != nil {
+		a.req.Reply(msg)
+		a.req = nil
 	}
 }
 

@@ -155,7 +155,7 @@ func (c *Coordinator) register(ctx *actor.Context, m registerRequest) {
 			return
 		}
 	}
-	e := &entrance{m, a.copies, ctx.Request()}
+	e := &entrance{m, a.copies, attempt{ctx.Request()}}
 	switch under := c.entering[m.Info.ID]; {
 	case under != nil && under.register.Info.Run == m.Info.Run:
 		under.fail(errStoreAway) // the earlier attempt, which has been given up
@@ -178,14 +178,7 @@ func (c *Coordinator) registered() registerReply {
 type entrance struct {
 	register registerRequest
 	copies   copies
-	req      *actor.Request // the latest attempt; nil if it has been answered
-}
-
-func (e *entrance) fail(err error) {
-	if e.req != nil {
-		e.req.Fail(err)
-		e.req = nil
-	}
+	attempt
 }
 
 // noted says that the store knows which run of a server counts, or why it does not.
@@ -229,12 +222,10 @@ func (c *Coordinator) noted(ctx *actor.Context, m noted) {
 func (c *Coordinator) enter(ctx *actor.Context, e *entrance) {
 	info := e.register.Info
 	c.hold(e.register, e.copies)
-	err := ctx.Monitor(actor.Ref{Node: info.Node, Name: info.Process})
-	switch {
-	case err != nil:
+	if err := ctx.Monitor(actor.Ref{Node: info.Node, Name: info.Process}); err != nil {
 		e.fail(err)
-	case e.req != nil:
-		e.req.Reply(c.registered())
+	} else {
+		e.reply(c.registered())
 	}
 }
 
