@@ -152,46 +152,39 @@ func (c *Coordinator) fail(id shard.ServerID, shards map[shard.ID]shard.Record) 
 func (c *Coordinator) failover(id shard.ServerID, sure bool, held map[shard.ID]shard.Record) {
 	began := time.Now()
 	f := Failover{Server: id, Sure: sure, Started: began.Sub(c.started)}
-	var tasks sync.WaitGroup
 	var mu sync.Mutex
-	slots := make(chan struct{}, maxPromotions)
 	dead, newest := remembered(c.dead), remembered(c.newest)
-	for _, s := range slices.Sorted(maps.Keys(held)) {
+	atOnce(maxPromotions, slices.Sorted(maps.Keys(held)), func(_ int, s shard.ID) {
 		was := held[s].Assignment
-		slots <- struct{}{}
-		tasks.Go(func() {
-			defer func() { <-slots }()
-			if was.Owner != id {
-				c.dropNow(s, id, nil)
-				return
+		if was.Owner != id {
+			c.dropNow(s, id, nil)
+			return
+		}
+		if c.isUp(id) && !c.lacks(was) {
+			return
+		}
+		promoted := c.promote(was, sure)
+		lost, refilled := uint64(0), false
+		if !promoted && sure {
+			lost, refilled = c.refill(was, dead, newest)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case promoted:
+			f.Promoted++
+		case refilled:
+			f.Refilled++
+			f.LostPushes += lost
+		default:
+			now := c.places.record(s) // a move may have ended, or another server have it
+			if isNext := !now.Assignment.SameOwner(was) && c.isUp(now.Assignment.Owner); !isNext && !now.Recoverable() {
+				f.Lost++
 			}
-			if c.isUp(id) && !c.lacks(was) {
-				return
-			}
-			promoted := c.promote(was, sure)
-			lost, refilled := uint64(0), false
-			if !promoted && sure {
-				lost, refilled = c.refill(was, dead, newest)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case promoted:
-				f.Promoted++
-			case refilled:
-				f.Refilled++
-				f.LostPushes += lost
-			default:
-				now := c.places.record(s) // a move may have ended, or another server have it
-				if isNext := !now.Assignment.SameOwner(was) && c.isUp(now.Assignment.Owner); !isNext && !now.Recoverable() {
-					f.Lost++
-				}
-				return
-			}
-			f.Took = time.Since(began)
-		})
-	}
-	tasks.Wait()
+			return
+		}
+		f.Took = time.Since(began)
+	})
 	if f.Promoted+f.Refilled+f.Lost == 0 {
 		return
 	}
@@ -204,6 +197,21 @@ func (c *Coordinator) failover(id shard.ServerID, sure bool, held map[shard.ID]s
 	c.log.Warn("failover", "server", id, "promoted", f.Promoted, "refilled", f.Refilled, "lost", f.Lost, "lost_pushes", f.LostPushes, "took", f.Took, "sure", sure)
 	c.failovers = append(c.failovers, f)
 	c.failovers = c.failovers[max(0, len(c.failovers)-keptFailovers):]
+}
+
+// atOnce calls f with the place of each thing and the thing, in order, limit of them at the same
+// time, and returns when all have been done.
+func atOnce[T any](limit int, things []T, f func(i int, thing T)) {
+	var tasks sync.WaitGroup
+	slots := make(chan struct{}, limit)
+	for i, thing := range things {
+		slots <- struct{}{}
+		tasks.Go(func() {
+			defer func() { <-slots }()
+			f(i, thing)
+		})
+	}
+	tasks.Wait()
 }
 
 // remembered asks f once about each thing: a silent server takes its time, and so does a storage.

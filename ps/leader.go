@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -293,17 +292,8 @@ func (p *placement) takeOver(ctx context.Context) error {
 		}
 		entries = append(entries, some...)
 	}
-	slots := make(chan struct{}, touches)
 	errs := make([]error, len(entries))
-	var tasks sync.WaitGroup
-	for i, e := range entries {
-		slots <- struct{}{}
-		tasks.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = p.touch(ctx, e)
-		})
-	}
-	tasks.Wait()
+	atOnce(touches, entries, func(i int, e store.Entry) { errs[i] = p.touch(ctx, e) })
 	return errors.Join(errs...)
 }
 

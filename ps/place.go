@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/elasticps/elasticps/shard"
 )
@@ -77,22 +76,12 @@ const maxPlacements = 16
 
 // create creates new shards, and returns when it has been tried for each.
 func (c *Coordinator) create(todo []shard.Assignment) error {
-	var tasks sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	slots := make(chan struct{}, maxPlacements)
-	for _, a := range todo {
-		slots <- struct{}{}
-		tasks.Go(func() {
-			defer func() { <-slots }()
-			if err := c.createOne(a); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("shard %d on %q: %w", a.Shard, a.Owner, err))
-			}
-		})
-	}
-	tasks.Wait()
+	errs := make([]error, len(todo))
+	atOnce(maxPlacements, todo, func(i int, a shard.Assignment) {
+		if err := c.createOne(a); err != nil {
+			errs[i] = fmt.Errorf("shard %d on %q: %w", a.Shard, a.Owner, err)
+		}
+	})
 	return errors.Join(errs...)
 }
 

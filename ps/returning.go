@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/elasticps/elasticps/shard"
@@ -143,22 +142,15 @@ func (c *Coordinator) askReturning() {
 	ids := slices.DeleteFunc(c.places.known(), func(id shard.ServerID) bool { return !c.isReturning(id) })
 	c.asking = true
 	c.running.Go(func() {
-		var tasks sync.WaitGroup
-		slots := make(chan struct{}, maxProbes)
-		for _, id := range ids {
-			slots <- struct{}{}
-			tasks.Go(func() {
-				defer func() { <-slots }()
-				run := c.places.counts(id)
-				if run == 0 || c.vital(id, probeTimeout) != ended || c.places.counts(id) != run {
-					return
-				}
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				c.endedRuns[id] = run
-			})
-		}
-		tasks.Wait()
+		atOnce(maxProbes, ids, func(_ int, id shard.ServerID) {
+			run := c.places.counts(id)
+			if run == 0 || c.vital(id, probeTimeout) != ended || c.places.counts(id) != run {
+				return
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.endedRuns[id] = run
+		})
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.asking = false
